@@ -1,0 +1,51 @@
+# Two commands do all the set-up: `make demo` and `make test`. Both work as root on a new Debian or Ubuntu machine.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+LAB := $(BIN)/python -m tests.lab
+HOSTS ?= 1
+NAME ?= lab
+.DEFAULT_GOAL := help
+.PHONY: help setup test test-pure test-lab test-real test-releases test-cure lint lab lab-down demo docs clean
+
+help:  ## Show the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
+
+setup: $(VENV)/.stamp  ## Install what is needed (apt and pip)
+
+$(VENV)/.stamp: pyproject.toml tests/setup.sh
+	bash tests/setup.sh "$(PYTHON)" "$(VENV)"
+	@touch $@
+
+test: setup  ## All tests but the real SGLang's and the release sweep
+	$(BIN)/python -m pytest -m "not real and not torch" $(ARGS)
+
+test-pure: setup  ## The fast tests: no root, no network
+	$(BIN)/python -m pytest tests/pure $(ARGS)
+
+test-lab: setup  ## The tests on real hosts (systemd-nspawn; root)
+	$(BIN)/python -m pytest -m lab $(ARGS)
+
+test-real: setup  ## Switch and roll back the real SGLang on the CPU, in a lab host
+	bash tests/real/install.sh
+	$(BIN)/python -m pytest -m real tests/real $(ARGS)
+
+test-releases: setup  ## Patches against the wheels of all 62 SGLang releases
+	DEPLOY_ALL_RELEASES=1 $(BIN)/python -m pytest tests/patches/test_releases.py $(ARGS)
+
+lint: setup  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+lab: setup  ## Boot lab hosts: make lab HOSTS=2
+	$(LAB) up $(HOSTS) --name $(NAME) --inventory .lab/$(NAME)
+
+lab-down: setup  ## Take the lab away
+	$(LAB) down --name $(NAME)
+
+demo: setup  ## The main job on a lab host called ct200
+	$(BIN)/python -m tests.demo
+
+clean:  ## Remove what the targets made in this folder
+	rm -rf $(VENV) .lab .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

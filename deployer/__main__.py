@@ -1,0 +1,5 @@
+"""`python -m deployer` is `deploy`."""
+
+from deployer.cli import main
+
+main()

@@ -1,0 +1,43 @@
+"""The engine: which SGLang an interpreter has, found without importing it or torch."""
+
+import json
+import os
+from typing import Any, Dict
+
+from .systemd import run
+
+FIND = """
+import importlib.metadata, importlib.util, json, sys
+spec = importlib.util.find_spec("sglang")
+version = None
+for name in ("sglang",):
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        pass
+folder = None
+if spec is not None:
+    folder = list(spec.submodule_search_locations or [None])[0]
+print(json.dumps({"version": version, "package": folder, "python": "%d.%d.%d" % sys.version_info[:3]}))
+"""
+
+
+def find_engine(python: str) -> Dict[str, Any]:
+    """Version and package folder of the SGLang that this interpreter imports; `error` says what is wrong."""
+    if not os.path.isabs(python) or not os.path.exists(python):
+        return {"python": python, "error": f"there is no interpreter {python} on this host"}
+    # -P is 3.11+; -I keeps the current folder and PYTHON* variables out, as the unit does.
+    ran = run([python, "-I", "-c", FIND], seconds=30)
+    try:
+        found: Dict[str, Any] = json.loads(ran.output.splitlines()[-1])
+    except (IndexError, ValueError):
+        said = (ran.error or ran.output).strip().splitlines()
+        return {"python": python, "error": f"{python} does not run: {said[-1][:200] if said else ran.status}"}
+    if found["package"] is None:
+        return {"python": python, "error": f"{python} has no sglang package"}
+    return {
+        "python": python,
+        "version": found["version"],
+        "package": found["package"],
+        "python_version": found["python"],
+    }

@@ -1,0 +1,226 @@
+"""The verb facts: what the host and its services are now, read back in one go."""
+
+import os
+import platform
+import socket
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Dict, List, Optional
+
+from .engine import find_engine
+from .gpus import GpuError, Gpus
+from .layout import Layout
+from .probes import REFUSED, Engine
+from .processes import describe, listeners
+from .store import Store
+from .systemd import Systemd, run, unit_file_text
+from .transaction.state import Ports
+
+HISTORY_ENTRIES = 50
+
+
+def facts(request: Dict[str, Any], layout: Layout, ports: Ports) -> Dict[str, Any]:
+    """Everything a plan or a status needs; the slow questions are asked at the same time."""
+    names = sorted({*layout.services(), *map(str, request.get("services", []))})
+    engines = [str(python) for python in request.get("engines", [])]
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        gpus = pool.submit(_gpus, ports.gpus) if request.get("gpus", True) else None
+        found = [pool.submit(find_engine, python) for python in engines]
+        services = [
+            pool.submit(service_facts, layout, ports, name, bool(request.get("history"))) for name in names
+        ]
+        ports_held = [pool.submit(_port, int(port)) for port in request.get("ports", [])]
+        return {
+            "hostname": socket.gethostname(),
+            "boot_id": ports.clock.boot_id(),
+            "now": ports.clock.now(),
+            "python": sys.executable,
+            "python_version": platform.python_version(),
+            "user": _user(),
+            "systemd": systemd_version(),
+            "kernel": platform.release(),
+            "free_bytes": _free(layout.state),
+            "gpus": None if gpus is None else gpus.result(),
+            "engines": [one.result() for one in found],
+            "services": [one.result() for one in services],
+            "ports": [one.result() for one in ports_held],
+        }
+
+
+def _user() -> str:
+    import getpass
+
+    return getpass.getuser()
+
+
+def systemd_version() -> Optional[int]:
+    """systemd's version number, None where it does not run."""
+    if not os.path.isdir("/run/systemd/system"):
+        return None
+    words = run(["systemctl", "--version"]).output.split()
+    return int(words[1]) if len(words) > 1 and words[1].isdigit() else None
+
+
+def _free(path: str) -> int:
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    status = os.statvfs(path)
+    return int(status.f_bavail * status.f_frsize)
+
+
+def _gpus(gpus: Gpus) -> Dict[str, Any]:
+    try:
+        read = gpus.read()
+        holdings = gpus.holdings(read)
+    except GpuError as error:
+        return {"error": str(error), "gpus": []}
+    return {
+        "error": None,
+        "gpus": [
+            {
+                "index": gpu.number,
+                "uuid": gpu.uuid,
+                "name": gpu.name,
+                "memory_total_bytes": gpu.memory_total_bytes,
+                "memory_used_bytes": gpu.memory_used_bytes,
+                "utilisation_percent": gpu.utilisation_percent,
+                "driver_version": gpu.driver_version,
+                "processes": [_holder(h.pid, h.bytes) for h in holdings if h.gpu == gpu.number],
+            }
+            for gpu in read
+        ],
+    }
+
+
+def _holder(pid: int, held: int) -> Dict[str, Any]:
+    process = describe(pid)
+    return {
+        "pid": pid,
+        "memory_bytes": held,
+        "unit": process.unit if process else "",
+        "user": process.user if process else "",
+        "command": process.command if process else "",
+    }
+
+
+def _port(port: int) -> Dict[str, Any]:
+    return {"port": port, "holders": [str(describe(pid) or pid) for pid in sorted(listeners(port))]}
+
+
+def service_facts(layout: Layout, ports: Ports, name: str, history: bool) -> Dict[str, Any]:
+    """One service: its current release, what systemd and the engine say of it now, drift, and what is under way."""
+    paths = layout.service(name)
+    store = Store(paths)
+    number = store.current()
+    record = None if number is None else store.release(number)
+    units = ports.systemd.active(f"sglang-{name}-*.service")
+    open_one = store.open_transaction()
+    entries = store.history()
+    state, detail, shown = live_state(ports.systemd, record, open_one is not None)
+    return {
+        "service": name,
+        "release": number,
+        "previous_release": store.previous(),
+        "profile": None if record is None else record["profile"],
+        "digest": None if record is None else record["digest"],
+        "unit": None if record is None else record["activation"]["unit_name"],
+        "unit_text": None if number is None else store.unit_text(number),
+        "engine": None if record is None else record.get("engine"),
+        "gpus": [] if record is None else record["activation"].get("gpus", []),
+        "port": None if record is None else record["activation"].get("port"),
+        "state": state,
+        "detail": detail,
+        "since": shown.get("ActiveEnterTimestamp") or None,
+        "drift": [] if record is None or number is None else drift(layout, store, number, record, shown),
+        "other_units": [u for u in units if record is None or u != record["activation"]["unit_name"]],
+        "transaction": None if open_one is None else _under_way(open_one),
+        "last_outcome": entries[-1]["outcome"] if entries else None,
+        "releases": [{"release": n, "profile": store.release(n)["profile"]} for n in store.numbers()],
+        "measured": [
+            {
+                "release": e["release"],
+                "profile": e["profile"],
+                "ready_seconds": e.get("ready_seconds"),
+                "downtime_seconds": e.get("downtime_seconds"),
+            }
+            for e in store.last_good().values()
+        ],
+        "history": entries[-HISTORY_ENTRIES:] if history else [],
+    }
+
+
+def _under_way(state: Dict[str, Any]) -> Dict[str, Any]:
+    return {
+        key: state.get(key)
+        for key in (
+            "transaction",
+            "action",
+            "release",
+            "profile",
+            "position",
+            "direction",
+            "started_at",
+            "holder",
+        )
+    }
+
+
+def live_state(
+    systemd: Systemd, record: Optional[Dict[str, Any]], moving: bool
+) -> "tuple[str, str, Dict[str, str]]":
+    """serving, starting, failed, stopped or unknown - by systemd first, then by asking the engine itself."""
+    if record is None:
+        return "stopped", "never deployed", {}
+    activation = record["activation"]
+    shown = systemd.unit(str(activation["unit_name"]))
+    active = shown.get("ActiveState", "")
+    if active == "failed" or shown.get("SubState") == "auto-restart":
+        return "failed", f"unit {active}: {shown.get('Result', '')}", shown
+    if active in ("inactive", ""):
+        return "stopped", f"unit {active or 'unknown to systemd'}", shown
+    if active != "active":
+        return ("starting" if active == "activating" else "unknown"), f"unit {active}", shown
+    engine = Engine(str(activation["host_bind"]), int(activation["port"]), activation.get("api_key_file"))
+    answer = engine.ask("GET", "/health", seconds=6)
+    if answer.status == 200:
+        return "serving", "healthy", shown
+    if answer.status in (REFUSED, 503) and (moving or not _was_ready(shown, activation)):
+        return "starting", "the engine is not ready yet", shown
+    if answer.status == REFUSED:
+        return "failed", "the unit runs but nothing listens", shown
+    return (
+        "unknown",
+        f"the unit runs; /health: {answer.status if answer.status > 0 else answer.reason}",
+        shown,
+    )
+
+
+def _was_ready(shown: Dict[str, str], activation: Dict[str, Any]) -> bool:
+    """Whether the unit has run longer than a start may take."""
+    import time
+
+    try:
+        age = time.clock_gettime(time.CLOCK_MONOTONIC) - int(shown["ActiveEnterTimestampMonotonic"]) / 1e6
+    except (KeyError, ValueError):
+        return False
+    return age > float(activation["deadlines"].get("ready_seconds") or 3600)
+
+
+def drift(
+    layout: Layout, store: Store, number: int, record: Dict[str, Any], shown: Dict[str, str]
+) -> List[str]:
+    """How the host differs from the committed release: unit text, drop-ins, boot, engine."""
+    found = []
+    unit = str(record["activation"]["unit_name"])
+    text = unit_file_text(layout.unit(unit))
+    if text is None:
+        found.append(f"{unit} is gone")
+    elif text != store.unit_text(number):
+        found.append(f"{unit} was edited since release {number}")
+    if shown.get("DropInPaths"):
+        found.append(f"drop-ins change it: {shown['DropInPaths']}")
+    if shown.get("NeedDaemonReload") == "yes":
+        found.append("systemd has not read the file as it is now (daemon-reload)")
+    if shown.get("UnitFileState") not in ("enabled", None, ""):
+        found.append(f"not started at boot (unit file is {shown['UnitFileState']})")
+    return found

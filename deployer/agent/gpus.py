@@ -1,0 +1,84 @@
+"""The port to the GPUs: nvidia-smi, bounded in time, since a sick driver makes it hang."""
+
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+from .systemd import run
+
+FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "utilization.gpu", "driver_version")
+MIB = 1024 * 1024
+
+
+class Gpu(NamedTuple):
+    """One GPU now."""
+
+    number: int
+    uuid: str
+    name: str
+    memory_total_bytes: int
+    memory_used_bytes: int
+    utilisation_percent: Optional[float]
+    driver_version: str
+
+
+class Holding(NamedTuple):
+    """GPU memory that a process holds."""
+
+    gpu: int
+    pid: int
+    bytes: int
+
+
+class GpuError(Exception):
+    """nvidia-smi is missing, hangs or fails."""
+
+
+class Gpus:
+    """The GPUs of the host."""
+
+    def read(self, seconds: float = 15) -> List[Gpu]:
+        """Every GPU with its memory, in order of index."""
+        rows = self._query("--query-gpu=" + ",".join(FIELDS), seconds)
+        found = []
+        for row in rows:
+            try:
+                found.append(
+                    Gpu(
+                        int(row[0]),
+                        row[1],
+                        row[2],
+                        int(float(row[3]) * MIB),
+                        int(float(row[4]) * MIB),
+                        _number(row[5]),
+                        row[6],
+                    )
+                )
+            except (ValueError, IndexError) as error:
+                raise GpuError(
+                    f"nvidia-smi answered a line that is not understood: {','.join(row)[:200]}"
+                ) from error
+        return sorted(found)
+
+    def holdings(self, gpus: Sequence[Gpu], seconds: float = 15) -> List[Holding]:
+        """Which processes hold memory on these GPUs."""
+        numbers: Dict[str, int] = {gpu.uuid: gpu.number for gpu in gpus}
+        held = []
+        for row in self._query("--query-compute-apps=gpu_uuid,pid,used_memory", seconds):
+            if len(row) >= 3 and row[0] in numbers and row[1].isdigit():
+                held.append(Holding(numbers[row[0]], int(row[1]), int((_number(row[2]) or 0) * MIB)))
+        return held
+
+    def _query(self, what: str, seconds: float) -> List[List[str]]:
+        ran = run(["nvidia-smi", what, "--format=csv,noheader,nounits"], seconds)
+        if ran.status != 0:
+            reason = (ran.error or ran.output).strip().splitlines()
+            raise GpuError(reason[-1][:300] if reason else f"nvidia-smi ended with status {ran.status}")
+        return [
+            [cell.strip() for cell in line.split(",")] for line in ran.output.splitlines() if line.strip()
+        ]
+
+
+def _number(text: str) -> Optional[float]:
+    try:
+        return float(text)
+    except ValueError:
+        return None  # "[N/A]", "[Not Supported]"

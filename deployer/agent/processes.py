@@ -1,0 +1,127 @@
+"""What /proc says: who listens on a port, to which unit and user a process belongs, whether it is still the same one."""
+
+import os
+import pwd
+import re
+from typing import Dict, List, NamedTuple, Optional, Set
+
+LISTEN = "0A"
+
+
+class Process(NamedTuple):
+    """A process as named to a person."""
+
+    pid: int
+    started: str
+    unit: str
+    user: str
+    command: str
+
+    def __str__(self) -> str:
+        return f"pid {self.pid} ({self.command[:60]}; unit {self.unit or 'none'}, user {self.user})"
+
+
+def start_of(pid: int) -> Optional[str]:
+    """The start time of a process, which with its pid names it for good; None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rsplit(b")", 1)[1].split()
+    except (OSError, IndexError):
+        return None
+    return None if fields[0] in (b"Z", b"X") else fields[19].decode()
+
+
+def unit_of(pid: int) -> str:
+    """The systemd unit whose control group holds the process; empty when there is none."""
+    for group in groups_of(pid):
+        for part in reversed(group.split("/")):
+            if re.search(r"\.(service|scope)\Z", part):
+                return part
+    return ""
+
+
+def groups_of(pid: int) -> List[str]:
+    """The control groups of a process in systemd's own hierarchy, on cgroup v1 and v2."""
+    groups = []
+    try:
+        with open(f"/proc/{pid}/cgroup", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                _, controllers, path = line.rstrip("\n").split(":", 2)
+                if controllers in ("", "name=systemd"):
+                    groups.append(path)
+    except (OSError, ValueError):
+        pass
+    return groups
+
+
+def describe(pid: int) -> Optional[Process]:
+    """A process by pid, or None when it is gone."""
+    started = start_of(pid)
+    if started is None:
+        return None
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            command = file.read().split(b"\0")[0].decode("utf-8", "replace")
+        user = str(os.stat(f"/proc/{pid}").st_uid)
+    except OSError:
+        return None
+    try:
+        user = pwd.getpwuid(int(user)).pw_name
+    except (KeyError, ValueError):
+        pass
+    # Only argv[0]: the rest of a command line may hold a key.
+    return Process(pid, started, unit_of(pid), user, os.path.basename(command) or "?")
+
+
+def of_unit(unit: str) -> List[int]:
+    """Every live process of a unit, whatever control groups it made below its own."""
+    return [
+        pid
+        for pid in pids()
+        if any(f"/{unit}" in group for group in groups_of(pid)) and start_of(pid) is not None
+    ]
+
+
+def pids() -> List[int]:
+    """Every process id."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def listeners(port: int) -> Set[int]:
+    """The processes that listen on a TCP port, on any address."""
+    inodes = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table, encoding="ascii") as file:
+                next(file, None)
+                for line in file:
+                    fields = line.split()
+                    if fields[3] == LISTEN and int(fields[1].rsplit(":", 1)[1], 16) == port:
+                        inodes.add(fields[9])
+        except (OSError, IndexError, ValueError):
+            continue
+    return {pid for pid in pids() if _holds(pid, inodes)} if inodes else set()
+
+
+def _holds(pid: int, inodes: Set[str]) -> bool:
+    try:
+        for fd in os.scandir(f"/proc/{pid}/fd"):
+            target = os.readlink(fd.path)
+            if target.startswith("socket:[") and target[8:-1] in inodes:
+                return True
+    except OSError:
+        pass
+    return False
+
+
+def bytes_read(of: List[int]) -> int:
+    """Bytes that these processes have read so far: a sign of life while weights load."""
+    total = 0
+    for pid in of:
+        try:
+            with open(f"/proc/{pid}/io", encoding="ascii") as file:
+                counters: Dict[str, str] = dict(line.strip().split(": ", 1) for line in file)
+            total += int(counters.get("rchar", 0))
+        except (OSError, ValueError):
+            continue
+    return total

@@ -1,0 +1,165 @@
+"""The record of one service on the host: releases, the current one, the history, the open transaction and its lease."""
+
+import os
+import shutil
+from typing import Any, Dict, List, Optional
+
+from . import durable
+from .errors import AgentError
+from .layout import ServiceLayout
+
+GOOD = ("committed", "rolled-back")
+
+
+class Store:
+    """Reads and moves of a service's durable state; moves happen under durable.guarded."""
+
+    def __init__(self, paths: ServiceLayout) -> None:
+        self.paths = paths
+
+    def prepare(self) -> None:
+        """Make the folders; they belong to root and nobody else may write there."""
+        durable.make_folder(self.paths.host.state)
+        durable.make_folder(self.paths.folder)
+        durable.make_folder(self.paths.releases, 0o700)
+        durable.make_folder(self.paths.transaction, 0o700)
+        durable.make_folder(self.paths.host.run)
+
+    # -- releases
+
+    def current(self) -> Optional[int]:
+        """The committed release, None before the first."""
+        try:
+            return int(os.path.basename(os.readlink(self.paths.current)))
+        except (OSError, ValueError):
+            return None
+
+    def point_to(self, number: int) -> None:
+        """Make a release the committed one."""
+        durable.point(self.paths.current, os.path.join("releases", str(number)))
+
+    def numbers(self) -> List[int]:
+        """The releases that are kept, in order."""
+        try:
+            return sorted(int(name) for name in os.listdir(self.paths.releases) if name.isdigit())
+        except FileNotFoundError:
+            return []
+
+    def release(self, number: int) -> Dict[str, Any]:
+        """The record of a release."""
+        record = durable.read_json(os.path.join(self.paths.release(number), "release.json"))
+        if not isinstance(record, dict):
+            raise AgentError(
+                "no-release",
+                f"release {number} of {self.paths.name} is not on this host",
+                hint=f"kept releases: {', '.join(map(str, self.numbers())) or 'none'}",
+                exit_code=2,
+            )
+        return record
+
+    def file(self, number: int, position: int) -> bytes:
+        """The content of a release's file by its place in the record."""
+        with open(os.path.join(self.paths.release(number), "files", str(position)), "rb") as file:
+            return file.read()
+
+    def unit_text(self, number: int) -> str:
+        """The unit as it was released."""
+        return self.file(number, 0).decode("utf-8", "surrogateescape")
+
+    def add_release(self, record: Dict[str, Any], contents: List[bytes]) -> int:
+        """Write a release whole under the next number; a half-written one of a killed attempt is cleared first."""
+        for name in os.listdir(self.paths.releases):
+            if name.startswith(".stage-"):
+                shutil.rmtree(os.path.join(self.paths.releases, name), ignore_errors=True)
+        used = [*self.numbers(), *(int(e["release"]) for e in self.history() if e.get("release")), 0]
+        number = max(used) + 1
+        folder = os.path.join(self.paths.releases, ".stage-" + os.urandom(6).hex())
+        try:
+            durable.make_folder(folder, 0o700)
+            durable.make_folder(os.path.join(folder, "files"), 0o700)
+            for position, content in enumerate(contents):
+                durable.write_file(os.path.join(folder, "files", str(position)), content, 0o600)
+            durable.write_json(os.path.join(folder, "release.json"), dict(record, release=number), 0o600)
+            os.rename(folder, self.paths.release(number))
+            durable.sync_folder(self.paths.releases)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return number
+
+    def drop_release(self, number: int) -> None:
+        """Remove a release's folder."""
+        folder = os.path.join(self.paths.releases, ".drop-" + str(number))
+        os.rename(self.paths.release(number), folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    # -- history
+
+    def history(self) -> List[Dict[str, Any]]:
+        """Every closed transaction, oldest first."""
+        return durable.read_lines(self.paths.history)
+
+    def previous(self) -> Optional[int]:
+        """The last good release that served before the current one, from the history, never n-1."""
+        current = self.current()
+        kept = set(self.numbers())
+        for entry in reversed(self.history()):
+            if entry.get("outcome") != "committed":
+                continue
+            for number in (entry.get("release"), entry.get("previous_release")):
+                if number is not None and number != current and number in kept:
+                    return int(number)
+        return None
+
+    def last_good(self) -> Dict[int, Dict[str, Any]]:
+        """The newest committed entry of each release: its measured times."""
+        return {
+            int(e["release"]): e
+            for e in self.history()
+            if e.get("outcome") == "committed" and e.get("release")
+        }
+
+    # -- the open transaction
+
+    def transaction(self) -> Optional[Dict[str, Any]]:
+        """The last transaction, open or closed."""
+        state = durable.read_json(self.paths.state)
+        return state if isinstance(state, dict) else None
+
+    def open_transaction(self) -> Optional[Dict[str, Any]]:
+        """The transaction under way, if there is one."""
+        state = self.transaction()
+        return state if state is not None and not state.get("closed") else None
+
+    def save(self, state: Dict[str, Any]) -> None:
+        """Write the transaction's state; the activation process goes on from it after a kill."""
+        durable.write_json(self.paths.state, state, 0o600, ballast=self.paths.ballast)
+
+    def write_lease(self, state: Dict[str, Any]) -> None:
+        """Say who holds the service; the lease is gone after a reboot, the transaction is not."""
+        lease = {
+            "holder": state["holder"],
+            "transaction": state["transaction"],
+            "action": state["action"],
+            "since": state["started_at"],
+            "deadline_seconds": state.get("deadline_seconds"),
+        }
+        durable.make_folder(self.paths.host.run)
+        durable.write_json(self.paths.lease, lease)
+
+    def drop_lease(self) -> None:
+        """Let the service go."""
+        durable.remove(self.paths.lease)
+
+
+def locked(state: Dict[str, Any]) -> AgentError:
+    """The refusal to whoever comes second: by whom, since when, doing what."""
+    holder = state.get("holder", {})
+    return AgentError(
+        "locked",
+        f"{state.get('service')} is locked by {holder.get('user', '?')}@{holder.get('machine', '?')} "
+        f"since {state.get('started_at')}: {state.get('action')} to release {state.get('release')} "
+        f"(profile {state.get('profile')}), now at step {state.get('position')}",
+        hint=f"deploy attach --service {state.get('service')} follows it to its end",
+        exit_code=6,
+    )

@@ -1,0 +1,218 @@
+"""The port to systemd: systemctl, systemd-analyze and journalctl, each call bounded in time."""
+
+import json
+import os
+import subprocess
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+
+ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "LC_ALL": "C",
+    "LANG": "C",
+    "SYSTEMD_COLORS": "0",
+    "SYSTEMD_PAGER": "",
+    "SYSTEMD_LOG_LEVEL": "warning",
+}
+
+SHOWN = (
+    "LoadState",
+    "ActiveState",
+    "SubState",
+    "Result",
+    "MainPID",
+    "NRestarts",
+    "ExecMainCode",
+    "ExecMainStatus",
+    "ExecMainStartTimestampMonotonic",
+    "ActiveEnterTimestamp",
+    "ActiveEnterTimestampMonotonic",
+    "InactiveEnterTimestamp",
+    "UnitFileState",
+    "NeedDaemonReload",
+    "DropInPaths",
+    "FragmentPath",
+    "ControlGroup",
+    "InvocationID",
+    "StateChangeTimestamp",
+)
+
+
+class Ran(NamedTuple):
+    """How a command ended; status 124 says that it ran past its time."""
+
+    status: int
+    output: str
+    error: str
+
+
+def run(argv: List[str], seconds: float = 30.0, text: Optional[str] = None) -> Ran:
+    """Run a command without a shell, in a fixed environment, for at most so many seconds."""
+    try:
+        done = subprocess.run(
+            argv,
+            input=text,
+            capture_output=True,
+            timeout=seconds,
+            env=ENVIRONMENT,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
+        )
+    except FileNotFoundError:
+        return Ran(127, "", f"{argv[0]}: not found")
+    except PermissionError:
+        return Ran(126, "", f"{argv[0]}: permission denied")
+    except subprocess.TimeoutExpired:
+        return Ran(124, "", f"{argv[0]} did not end within {seconds:g} s")
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+class JournalLine(NamedTuple):
+    """One line of a unit's journal."""
+
+    cursor: str
+    realtime: float
+    text: str
+
+
+class Systemd:
+    """systemd as the agent uses it."""
+
+    def show(self, units: Iterable[str]) -> Dict[str, Dict[str, str]]:
+        """The properties in SHOWN of each unit, in one call."""
+        names = list(units)
+        if not names:
+            return {}
+        ran = run(["systemctl", "show", "--no-pager", "-p", ",".join((*SHOWN, "Id")), "--", *names])
+        blocks = [
+            dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+            for block in ran.output.split("\n\n")
+            if block.strip()
+        ]
+        shown = {block.get("Id", ""): block for block in blocks}
+        return {name: shown.get(name, {}) for name in names}
+
+    def unit(self, name: str) -> Dict[str, str]:
+        """The properties of one unit."""
+        return self.show([name]).get(name, {})
+
+    def verify(self, path: str) -> Tuple[bool, str]:
+        """What systemd-analyze says of a unit file."""
+        ran = run(["systemd-analyze", "verify", "--man=no", path], seconds=60)
+        return ran.status == 0, (ran.error or ran.output).strip()
+
+    def reload(self) -> None:
+        """daemon-reload: the dearest call, so only where a file changed."""
+        self._must(["systemctl", "daemon-reload"], seconds=90)
+
+    def start(self, unit: str, block: bool = True, seconds: float = 60) -> Ran:
+        """Start a unit; with block, until systemd has run its executable."""
+        return run(["systemctl", "start", *([] if block else ["--no-block"]), "--", unit], seconds)
+
+    def request_stop(self, unit: str) -> None:
+        """Queue the stop and come back at once, so that its course can be watched."""
+        self._must(["systemctl", "stop", "--no-block", "--", unit])
+
+    def kill(self, unit: str) -> None:
+        """SIGKILL to everything in the unit's control group."""
+        run(["systemctl", "kill", "--signal=SIGKILL", "--kill-who=all", "--", unit])
+
+    def reset_failed(self, unit: str) -> None:
+        """Forget failures and the count of starts."""
+        run(["systemctl", "reset-failed", "--", unit])
+
+    def enable(self, unit: str) -> None:
+        """Start it at boot from now on."""
+        self._must(["systemctl", "enable", "--quiet", "--", unit])
+
+    def disable(self, unit: str) -> None:
+        """Do not start it at boot."""
+        run(["systemctl", "disable", "--quiet", "--", unit])
+
+    def active(self, pattern: str) -> List[str]:
+        """Names of the loaded units that match a pattern and run or are about to."""
+        ran = run(
+            [
+                "systemctl",
+                "list-units",
+                "--no-legend",
+                "--plain",
+                "--state=active,activating,reloading,deactivating",
+                "--",
+                pattern,
+            ]
+        )
+        return [line.split()[0] for line in ran.output.splitlines() if line.split()]
+
+    def journal(self, unit: str, after: Optional[str], lines: int = 2000) -> List[JournalLine]:
+        """The newest lines of a unit, those after a cursor only if one is given; bounded, whatever the engine prints."""
+        argv = [
+            "journalctl",
+            "--no-pager",
+            "-q",
+            "-o",
+            "json",
+            "--output-fields=MESSAGE",
+            f"--lines={lines}",
+            "-u",
+            unit,
+        ]
+        if after:
+            argv.append(f"--after-cursor={after}")
+        return [
+            line for line in map(_journal_line, run(argv, seconds=60).output.splitlines()) if line is not None
+        ]
+
+    def journal_cursor(self) -> Optional[str]:
+        """The place where the journal ends now."""
+        ran = run(["journalctl", "--no-pager", "-q", "-n", "1", "-o", "json", "--output-fields=_BOOT_ID"])
+        try:
+            return str(json.loads(ran.output.splitlines()[-1])["__CURSOR"])
+        except (IndexError, ValueError, KeyError):
+            return None
+
+    def _must(self, argv: List[str], seconds: float = 30) -> None:
+        ran = run(argv, seconds)
+        if ran.status != 0:
+            raise OSError(f"{' '.join(argv[:2])} failed: {(ran.error or ran.output).strip()[-300:]}")
+
+
+def _journal_line(raw: str) -> Optional[JournalLine]:
+    try:
+        entry: Dict[str, Any] = json.loads(raw)
+    except ValueError:
+        return None
+    message = entry.get("MESSAGE", "")
+    if isinstance(message, list):  # journald gives what is not valid UTF-8 as numbers
+        message = bytes(b for b in message if isinstance(b, int)).decode("utf-8", "replace")
+    return JournalLine(
+        str(entry.get("__CURSOR", "")),
+        int(entry.get("__REALTIME_TIMESTAMP", 0)) / 1e6,
+        str(message or "")[:4000],
+    )
+
+
+def unit_file_text(path: str) -> Optional[str]:
+    """The text of a unit file, or None where there is none."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def is_running(shown: Dict[str, str]) -> bool:
+    """Whether any process of the unit may be there."""
+    return shown.get("ActiveState") in ("active", "activating", "reloading", "deactivating") and (
+        shown.get("SubState") != "auto-restart"
+    )
+
+
+def is_down(shown: Dict[str, str]) -> bool:
+    """Whether the unit has ended and will not come back by itself."""
+    return shown.get("ActiveState", "inactive") in ("inactive", "failed")
+
+
+def control_group(shown: Dict[str, str]) -> str:
+    """The unit's control group path, empty when it has none."""
+    return os.path.normpath(shown["ControlGroup"]) if shown.get("ControlGroup") else ""

@@ -1,0 +1,242 @@
+"""The transaction's own process, run by systemd as deployer-activate@<service>: forward, or all the way back."""
+
+import sys
+from typing import Any, Callable, Dict, Optional
+
+from .. import durable
+from ..errors import AgentError
+from ..layout import ServiceLayout
+from ..retention import prune
+from .checks import check
+from .commit import commit, settle_back, standing
+from .readiness import ready
+from .soak import soak
+from .start import start
+from .state import Ports, StepFailed, Transaction, open_transaction
+from .stop import drain, stop
+from .strategy import Step, forward, way_back
+
+MOST_RUNS = 8
+
+ACTS: Dict[str, Callable[[Transaction, Step], str]] = {
+    "check": check,
+    "drain": drain,
+    "stop": stop,
+    "start": start,
+    "ready": ready,
+    "soak": soak,
+    "commit": commit,
+}
+
+
+def activate(paths: ServiceLayout, ports: Ports) -> int:
+    """Run the open transaction of a service to its end, wherever an earlier run of this process left it."""
+    tx = open_transaction(paths, ports)
+    if tx is None:
+        ports.systemd.disable(paths.activation_unit)
+        return 0
+    tx.store.write_lease(tx.state)
+    notice_reboot(tx)
+    notice_crashes(tx)
+    if tx.state["direction"] == "forward":
+        go_forward(tx)
+    if tx.state["direction"] == "back":
+        go_back(tx)
+    close(tx)
+    return 0
+
+
+def notice_reboot(tx: Transaction) -> None:
+    """After a power cut nothing of the old boot holds: times, processes, a half-started engine."""
+    boot = tx.ports.clock.boot_id()
+    if tx.state["boot_id"] == boot:
+        return
+    tx.tell(
+        "resumed", message="the host was restarted during the transaction", after_step=tx.state["position"]
+    )
+    tx.state["boot_id"] = boot
+    tx.state["marks"] = {
+        name: value for name, value in tx.marks.items() if name in ("ready_seconds", "rebooted_at")
+    }
+    tx.state["rebooted"] = True
+    if tx.state["direction"] == "forward" and tx.state["position"] == "commit":
+        tx.state["position"] = (
+            "stop"  # it had proved itself: bring it up again, and commit once it generates here too
+        )
+    elif tx.state["direction"] == "forward":
+        turn_back(tx, StepFailed("host-restarted", f"the host was restarted at step {tx.state['position']}"))
+    else:
+        tx.state["position"] = None
+    tx.save()
+
+
+def notice_crashes(tx: Transaction) -> None:
+    """A step that ended this process again and again will do so once more: turn back instead."""
+    tx.state["runs"] = int(tx.state.get("runs", 0)) + 1
+    tx.save()
+    if tx.state["direction"] == "forward" and tx.state["runs"] > MOST_RUNS:
+        turn_back(
+            tx,
+            StepFailed(
+                "activation-crashed",
+                f"the activation process ended {MOST_RUNS} times at or before step {tx.state['position']}",
+                hint=f"journalctl -u {tx.paths.activation_unit}",
+            ),
+        )
+
+
+def go_forward(tx: Transaction) -> None:
+    """The strategy's steps in order, from where the state says; a failed one turns the transaction back."""
+    steps = forward(tx.state["strategy"])
+    names = [step.name for step in steps]
+    for step in steps[names.index(tx.state["position"]) :]:
+        try:
+            run_step(tx, step)
+        except StepFailed as failure:
+            turn_back(tx, failure)
+            return
+    tx.state["direction"] = "done"
+    tx.state["outcome"] = "committed"
+    tx.save()
+
+
+def turn_back(tx: Transaction, failure: StepFailed) -> None:
+    """Record why, and choose the way: nothing to undo, the way back, or - asked for - leave it as it is."""
+    tx.state["diagnosis"] = dict(failure.diagnosis(), step=tx.state["position"])
+    tx.tell("failed", step=tx.state["position"], message=failure.message, hint=failure.hint)
+    untouched = not way_back(tx.state["strategy"], tx.state["begun"]) and not tx.state.get("rebooted")
+    if untouched:
+        tx.state["direction"], tx.state["outcome"] = "done", "refused"
+    elif not tx.state["policy"]["rollback"] and not tx.state.get("rebooted"):
+        tx.state["direction"], tx.state["outcome"] = "done", "broken"
+        tx.state["left_for_inspection"] = True
+    else:
+        tx.state["direction"], tx.state["position"] = "back", None
+    tx.save()
+
+
+def go_back(tx: Transaction) -> None:
+    """Undo what was begun, last first, until the old release generates again."""
+    steps = way_back(
+        tx.state["strategy"], ["stop", "start"] if tx.state.get("rebooted") else tx.state["begun"]
+    )
+    position = tx.state["position"]
+    names = [step.name for step in steps]
+    try:
+        for step in steps[names.index(position) if position in names else 0 :]:
+            run_step(tx, step)
+        settle_back(tx)
+        tx.state["outcome"] = "rolled-back" if tx.number("old") is not None else "refused"
+    except (StepFailed, OSError, AgentError) as failure:
+        tx.state["outcome"] = "broken"
+        tx.state["restore_failure"] = str(failure)
+        tx.tell(
+            "failed", step=tx.state["position"], message=f"the old release could not be restored: {failure}"
+        )
+    tx.state["direction"] = "done"
+    tx.save()
+
+
+def run_step(tx: Transaction, step: Step) -> None:
+    """One step: durable before it begins, timed, told."""
+    tx.state["position"] = step.name
+    if step.name not in tx.state["begun"]:
+        tx.state["begun"].append(step.name)
+    began = tx.mark(f"{step.name}_began", tx.ports.clock.seconds())
+    tx.save()
+    tx.tell("step", step=step.name, result="started")
+    result, said = "failed", ""
+    try:
+        said = ACTS[step.act](tx, step)
+        result = "done"
+    except StepFailed as failure:
+        said = failure.message
+        raise
+    except (OSError, AgentError) as failure:
+        said = f"{type(failure).__name__}: {failure}"
+        raise StepFailed("host-error", said) from failure
+    finally:
+        seconds = round(tx.ports.clock.seconds() - float(began), 3)
+        tx.state["steps"] = [s for s in tx.state["steps"] if s["name"] != step.name]
+        tx.state["steps"].append({"name": step.name, "seconds": seconds, "result": result, "message": said})
+        tx.save()
+        tx.tell("step", step=step.name, result=result, seconds=seconds, message=said)
+    if step.act == "ready":
+        count_downtime(tx, step)
+
+
+def count_downtime(tx: Transaction, step: Step) -> None:
+    """From the stop of the old service to the first answer; a soak that failed later adds its own way back."""
+    if "down_since" not in tx.marks:
+        return
+    earlier = tx.marks.get("downtime_seconds")
+    if earlier is None:
+        tx.mark("downtime_seconds", round(tx.elapsed("down_since"), 3))
+    elif step.name == "restore-ready" and "restore-stop_began" in tx.marks:
+        tx.marks["downtime_seconds"] = round(float(earlier) + tx.elapsed("restore-stop_began"), 3)
+        tx.save()
+
+
+def close(tx: Transaction) -> None:
+    """Write the outcome where it is looked for, let the service go, and leave nothing enabled behind."""
+    outcome = document(tx)
+    with durable.guarded(tx.paths.guard):
+        if not any(e.get("transaction") == outcome["transaction"] for e in tx.store.history()):
+            durable.append_line(tx.paths.history, outcome)
+        tx.tell("outcome", **{k: v for k, v in outcome.items() if k not in ("event", "seq", "at")})
+        tx.state["closed"], tx.state["result"] = True, outcome
+        tx.save()
+        tx.store.drop_lease()
+    durable.remove(tx.paths.ballast)
+    tx.ports.systemd.disable(tx.paths.activation_unit)
+    if outcome["outcome"] == "committed":
+        prune(tx.store, int(tx.state.get("keep_releases", 10)))
+
+
+def document(tx: Transaction) -> Dict[str, Any]:
+    """The outcome: the audit line, the JSON answer and what the exit code comes from."""
+    state, marks = tx.state, tx.marks
+    old = tx.number("old")
+    serving = {"committed": state["release"], "rolled-back": old}.get(state["outcome"])
+    if state["outcome"] == "refused" and old is not None:
+        serving = old
+    return {
+        "transaction": state["transaction"],
+        "action": state["action"],
+        "strategy": state["strategy"],
+        "service": state["service"],
+        "profile": state["profile"],
+        "release": state["release"],
+        "previous_release": old,
+        "serving_release": serving,
+        "outcome": state["outcome"],
+        "started_at": state["started_at"],
+        "ended_at": tx.ports.clock.now(),
+        "holder": state["holder"],
+        "ready_seconds": marks.get("ready_seconds") if state["outcome"] == "committed" else None,
+        "downtime_seconds": None if old is None else marks.get("downtime_seconds"),
+        "restore_seconds": marks.get("restore-ready_seconds"),
+        "steps": state["steps"],
+        "findings": state.get("findings", []),
+        "diagnosis": state.get("diagnosis"),
+        "restore_failure": state.get("restore_failure"),
+        "standing": standing(tx) if state["outcome"] == "broken" else None,
+    }
+
+
+def main(paths: ServiceLayout, ports: Optional[Ports] = None) -> int:
+    """What the unit runs; an unforeseen error ends it with 1, and systemd starts it again."""
+    if ports is None:
+        from ..clock import Clock
+        from ..gpus import Gpus
+        from ..systemd import Systemd
+
+        ports = Ports(Systemd(), Gpus(), Clock())
+    try:
+        return activate(paths, ports)
+    except Exception as error:
+        print(
+            f"activation interrupted by {type(error).__name__}: {error}; systemd will start it again",
+            file=sys.stderr,
+        )
+        raise

@@ -1,0 +1,167 @@
+"""check: everything that can be known on the host before the old service is stopped."""
+
+import os
+import tempfile
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from ..engine import find_engine
+from ..gpus import GpuError
+from ..processes import describe, groups_of, listeners
+from ..systemd import unit_file_text
+from .start import allowed_path, owner_of
+from .state import StepFailed, Transaction
+from .strategy import OLD, Step
+
+FREE_BYTES = 64 * 1024 * 1024
+
+
+def check(tx: Transaction, step: Step) -> str:
+    """Run every check, tell all that is wrong at once, and refuse if anything is."""
+    record = tx.release(step.target)
+    assert record is not None
+    errors: List[StepFailed] = []
+    for one in CHECKS:
+        try:
+            one(tx, record, record["activation"])
+        except StepFailed as failure:
+            errors.append(failure)
+            tx.finding(failure.cause, "error", failure.message, failure.hint)
+    if errors:
+        raise errors[0]
+    return f"{len(CHECKS)} checks passed"
+
+
+def _unit_file(tx: Transaction, record: Dict[str, Any], activation: Dict[str, Any]) -> None:
+    """systemd accepts the unit, and no one else's unit has its name."""
+    unit = str(activation["unit_name"])
+    for entry in record["files"]:
+        allowed_path(tx.paths, str(entry["path"]))
+    ours = {
+        str(tx.store.release(n)["activation"]["unit_name"])
+        for n in tx.store.numbers()
+        if n != record["release"]
+    }
+    if unit not in ours and unit_file_text(tx.paths.host.unit(unit)) is not None:
+        raise StepFailed(
+            "foreign-unit",
+            f"{unit} exists on this host and was not written by deploy for this service",
+            hint="adopt or remove that unit first",
+        )
+    with tempfile.TemporaryDirectory(prefix="deployer-") as folder:
+        path = os.path.join(folder, unit)
+        with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(tx.store.unit_text(int(record["release"])))
+        good, said = tx.ports.systemd.verify(path)
+    if not good:
+        raise StepFailed("bad-unit", f"systemd does not accept {unit}: {said[-400:]}")
+    if said:
+        tx.finding("unit-warning", "warning", said.replace(path, unit)[-400:])
+
+
+def _engine(tx: Transaction, record: Dict[str, Any], activation: Dict[str, Any]) -> None:
+    """The interpreter runs and finds the release of SGLang that the unit was rendered for."""
+    found = find_engine(str(activation["engine_python"]))
+    if found.get("error"):
+        raise StepFailed("no-engine", str(found["error"]), hint="engine.python of the service or profile")
+    wanted = activation.get("engine_version")
+    if wanted and found.get("version") != wanted:
+        raise StepFailed(
+            "engine-changed",
+            f"the unit was rendered for SGLang {wanted}, but "
+            f"{activation['engine_python']} has {found.get('version')}",
+            hint="run the switch again; for a rollback, install that release again",
+        )
+
+
+def _model(tx: Transaction, record: Dict[str, Any], activation: Dict[str, Any]) -> None:
+    """A model given as a folder is there."""
+    path = str(activation["model_path"])
+    if os.path.isabs(path) and not os.path.isfile(os.path.join(path, "config.json")):
+        raise StepFailed(
+            "model-path", f"there is no model at {path} (no config.json)", hint="model_path of the service"
+        )
+
+
+def _user(tx: Transaction, record: Dict[str, Any], activation: Dict[str, Any]) -> None:
+    """The service user exists."""
+    owner_of(activation.get("user"))
+
+
+def _port(tx: Transaction, record: Dict[str, Any], activation: Dict[str, Any]) -> None:
+    """The port is free or the old release's own."""
+    old = tx.activation(OLD)
+    old_unit = None if old is None else str(old["unit_name"])
+    for pid in listeners(int(activation["port"])):
+        if old_unit is None or not any(f"/{old_unit}" in group for group in groups_of(pid)):
+            raise StepFailed(
+                "port-in-use",
+                f"port {activation['port']} is held by {describe(pid) or pid}",
+                hint="end that process, or give the service another port",
+            )
+
+
+def _gpus(tx: Transaction, record: Dict[str, Any], activation: Dict[str, Any]) -> None:
+    """The GPUs are there and answer."""
+    wanted = [int(index) for index in activation.get("gpus", [])]
+    if not wanted:
+        return
+    try:
+        there = {gpu.number for gpu in tx.ports.gpus.read()}
+    except GpuError as error:
+        raise StepFailed(
+            "gpus-unreadable",
+            f"nvidia-smi does not answer: {error}",
+            hint="look at the driver before anything is stopped",
+        ) from error
+    missing = sorted(set(wanted) - there)
+    if missing:
+        raise StepFailed(
+            "gpus-missing",
+            f"GPU {', '.join(map(str, missing))} of the service is not on this host, which has {len(there)}",
+            hint="gpus of the host and the service in the inventory",
+        )
+
+
+def _disk(tx: Transaction, record: Dict[str, Any], activation: Dict[str, Any]) -> None:
+    """Room for state and caches, and folders that can be written."""
+    for folder in (tx.paths.folder, tx.paths.host.units, *map(str, activation.get("cache_folders", []))):
+        there = _existing(folder)
+        status = os.statvfs(there)
+        if status.f_bavail * status.f_frsize < FREE_BYTES:
+            raise StepFailed(
+                "disk-full", f"less than {FREE_BYTES >> 20} MiB free for {folder}", hint="make room first"
+            )
+        if status.f_flag & os.ST_RDONLY:
+            raise StepFailed("read-only", f"{there} is on a read-only file system")
+
+
+def _existing(path: str) -> str:
+    while not os.path.isdir(path):
+        path = os.path.dirname(path) or "/"
+    return path
+
+
+def _caches(tx: Transaction, record: Dict[str, Any], activation: Dict[str, Any]) -> None:
+    """Cache folders that exist belong to the service user."""
+    owner: Optional[Tuple[int, int]] = owner_of(activation.get("user"))
+    if owner is None:
+        return
+    for folder in activation.get("cache_folders", []):
+        if os.path.isdir(folder) and os.stat(folder).st_uid != owner[0]:
+            raise StepFailed(
+                "jit-cache-permission",
+                f"{folder} does not belong to {activation['user']}",
+                hint=f"chown -R {activation['user']} {folder}",
+            )
+
+
+CHECKS: Tuple[Callable[[Transaction, Dict[str, Any], Dict[str, Any]], None], ...] = (
+    _user,
+    _unit_file,
+    _engine,
+    _model,
+    _port,
+    _gpus,
+    _disk,
+    _caches,
+)

@@ -1,0 +1,138 @@
+"""drain and stop: let running requests end, end the unit, and wait until its GPU memory is really free."""
+
+import os
+import signal
+from typing import Any, Dict, List
+
+from ..gpus import Gpu, GpuError
+from ..processes import describe, of_unit, start_of
+from ..systemd import is_down, is_running
+from .state import StepFailed, Transaction
+from .strategy import Step
+
+TOLERANCE_BYTES = 1024 * 1024 * 1024
+POLL_SECONDS = 0.2
+
+
+def drain(tx: Transaction, step: Step) -> str:
+    """Wait for running requests while the old service still serves; at most drain_seconds, and never a failure."""
+    activation = tx.activation(step.target)
+    if activation is None or not is_running(tx.ports.systemd.unit(activation["unit_name"])):
+        return "nothing to drain"
+    limit = float(activation.get("drain_seconds", 0))
+    engine = tx.engine(activation)
+    tx.mark("drain_since", tx.ports.clock.seconds())
+    told = -1
+    while True:
+        count = engine.running_requests()
+        if count is None:
+            return "the engine gives no load figures; its own drain at SIGTERM has to do"
+        if count == 0:
+            return "no running requests"
+        if tx.elapsed("drain_since") >= limit:
+            return f"{count} requests still run after {limit:g} s; the engine finishes them at SIGTERM"
+        if count != told:
+            tx.progress(step, f"{count} requests running", running_requests=count)
+            told = count
+        tx.ports.clock.sleep(0.5)
+
+
+def stop(tx: Transaction, step: Step) -> str:
+    """End the target's unit and free its GPUs; the old release's end begins the downtime."""
+    activation = tx.activation(step.target)
+    if activation is None:
+        return "there was no earlier release"
+    unit = str(activation["unit_name"])
+    watched = f"{step.name}_processes"
+    if watched not in tx.marks:
+        tx.mark(watched, [[pid, start_of(pid)] for pid in of_unit(unit)])
+        tx.mark(f"{step.name}_foreign", _foreign(tx, activation, unit))
+    if step.name == "stop":
+        tx.mark("down_since", tx.ports.clock.seconds())
+    _end_unit(tx, step, activation, unit)
+    tx.ports.systemd.reset_failed(unit)
+    return _free_gpus(tx, step, activation)
+
+
+def _end_unit(tx: Transaction, step: Step, activation: Dict[str, Any], unit: str) -> None:
+    systemd = tx.ports.systemd
+    if is_down(systemd.unit(unit)):
+        return
+    # A job that is under way already is joined, so a second call after a kill changes nothing.
+    systemd.request_stop(unit)
+    tx.mark(f"{step.name}_asked", tx.ports.clock.seconds())
+    # systemd itself kills after TimeoutStopSec; this is the line behind it.
+    limit = float(activation["deadlines"]["stop_seconds"]) + 15
+    while not is_down(systemd.unit(unit)):
+        if tx.elapsed(f"{step.name}_asked") > limit:
+            systemd.kill(unit)
+            if tx.elapsed(f"{step.name}_asked") > limit + 20:
+                raise StepFailed(
+                    "stop-timeout",
+                    f"{unit} does not end, not even by SIGKILL",
+                    hint="a process in uninterruptible sleep (state D) holds it: look at the driver",
+                )
+        tx.ports.clock.sleep(POLL_SECONDS)
+
+
+def _foreign(tx: Transaction, activation: Dict[str, Any], unit: str) -> List[int]:
+    """Processes on the slot's GPUs that are not the unit's: they were there before and are not waited for."""
+    if not activation.get("gpus"):
+        return []
+    ours = set(of_unit(unit))
+    try:
+        slot = _slot(tx, activation)
+        return sorted({h.pid for h in tx.ports.gpus.holdings(slot) if h.pid not in ours})
+    except GpuError:
+        return []
+
+
+def _slot(tx: Transaction, activation: Dict[str, Any]) -> List[Gpu]:
+    wanted = set(activation["gpus"])
+    return [gpu for gpu in tx.ports.gpus.read() if gpu.number in wanted]
+
+
+def _free_gpus(tx: Transaction, step: Step, activation: Dict[str, Any]) -> str:
+    """Wait until no process of the ended unit holds memory; end orphans of ours by pid; name all others."""
+    if not activation.get("gpus"):
+        return "ended"
+    tx.mark(f"{step.name}_ended", tx.ports.clock.seconds())
+    limit = float(activation["deadlines"]["gpu_release_seconds"])
+    foreign = set(tx.marks.get(f"{step.name}_foreign", []))
+    killed = False
+    while True:
+        try:
+            slot = _slot(tx, activation)
+            holdings = tx.ports.gpus.holdings(slot)
+        except GpuError as error:
+            tx.finding("gpu-memory", "warning", f"GPU memory could not be read after the stop: {error}")
+            return "ended; GPU memory could not be read"
+        left = [h for h in holdings if h.pid not in foreign]
+        strangers = sum(h.bytes for h in holdings if h.pid in foreign)
+        used = sum(gpu.memory_used_bytes for gpu in slot) - strangers
+        if not left and used <= TOLERANCE_BYTES * len(slot):
+            return "ended, GPU memory free"
+        waited = tx.elapsed(f"{step.name}_ended")
+        if waited > limit / 2 and not killed:
+            killed = True
+            _end_orphans(tx, step)
+        if waited > limit:
+            names = [str(describe(pid) or f"pid {pid}") for pid in sorted({h.pid for h in left})]
+            raise StepFailed(
+                "gpu-memory-held",
+                "GPU memory is still held after the stop by "
+                + (", ".join(names) or f"nobody that nvidia-smi names ({used / 2**30:.1f} GiB)"),
+                hint="end these processes, or give the service other GPUs",
+            )
+        tx.ports.clock.sleep(POLL_SECONDS)
+
+
+def _end_orphans(tx: Transaction, step: Step) -> None:
+    """SIGKILL to processes that were the unit's own before the stop, by pid and start time."""
+    for pid, started in tx.marks.get(f"{step.name}_processes", []):
+        if started is not None and start_of(pid) == started:
+            tx.finding("orphan", "warning", f"an orphan of the stopped unit was ended: {describe(pid)}")
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue

@@ -1,0 +1,66 @@
+"""deploy rollback"""
+
+import click
+
+from deployer.cli.options import (
+    Reach,
+    change_options,
+    choose_hosts,
+    host_option,
+    inventory_option,
+    json_option,
+    load,
+    reach_options,
+    reached,
+    service_option,
+)
+
+
+@click.command("rollback")
+@click.option(
+    "--to", type=int, metavar="N", help="Release to go back to [default: the last good one before this]."
+)
+@host_option
+@service_option
+@inventory_option
+@change_options
+@json_option
+@reach_options
+def command(
+    to: int | None,
+    patterns: tuple[str, ...],
+    service: str | None,
+    folder: str | None,
+    plan_only: bool,
+    show_diff: bool,
+    exit_code: bool,
+    yes: bool,
+    as_json: bool,
+    **reach: bool,
+) -> int:
+    """Move a service back to its last good release, by the same guarded transaction as switch."""
+    inventory = load(folder)
+    hosts = {host.name: host for host in choose_hosts(inventory, patterns, many=False)}
+    services = {name: inventory.service(host, service).name for name, host in hosts.items()}
+
+    from deployer.cli.changes import Consent, run_changes
+    from deployer.cli.progress import Progress
+    from deployer.operations.rollback import rollback
+    from deployer.schema.outcome import Outcome
+    from deployer.schema.plan import Plan
+
+    consent = Consent(plan_only, yes, as_json, show_diff, exit_code)
+    options = Reach(**reach).connect_options()
+
+    def one(name: str) -> Outcome | Plan:
+        with reached(hosts[name], options) as channel:
+            return rollback(
+                services[name],
+                channel,
+                to=to,
+                confirm=consent,
+                watch=Progress(name),
+                template_folder=inventory.template_folder,
+            )
+
+    return run_changes(list(hosts), one, consent)

@@ -1,0 +1,60 @@
+"""deploy show"""
+
+import click
+
+from deployer.cli.options import (
+    choose_hosts,
+    host_option,
+    inventory_option,
+    json_option,
+    load,
+    service_option,
+)
+
+
+@click.command("show")
+@click.option("--profile", required=True, metavar="NAME", help="Profile to render.")
+@click.option(
+    "--engine-version", metavar="V", help="SGLang release to render for [default: the inventory's]."
+)
+@host_option
+@service_option
+@inventory_option
+@json_option
+def command(
+    profile: str,
+    engine_version: str | None,
+    patterns: tuple[str, ...],
+    service: str | None,
+    folder: str | None,
+    as_json: bool,
+) -> int:
+    """Print the unit that a profile comes to on a host; contacts no host and fetches no secret."""
+    inventory = load(folder)
+    (host, *more) = choose_hosts(inventory, patterns, many=False)
+    if more:
+        raise click.UsageError("show prints one unit; name one host with --host")
+    desired = inventory.desired(host, service, profile)
+
+    from deployer.cli.view import print_json
+    from deployer.render.bundle import render_bundle
+
+    # Nothing is contacted, so secrets keep their names; their files get another tag once they are known.
+    unknown = {name: f"<secret:{name}>" for name in desired.service.secrets.references()}
+    bundle = render_bundle(desired, engine_version, secrets=unknown)
+    if as_json:
+        print_json(
+            {
+                "host": host.name,
+                "service": bundle.service,
+                "profile": bundle.profile,
+                "unit_name": bundle.unit_name,
+                "unit": bundle.unit_text,
+                "argv": list(bundle.argv),
+                "environment": bundle.environment,
+                "engine_version": bundle.activation.engine_version,
+            }
+        )
+    else:
+        click.echo(bundle.unit_text, nl=False)
+    return 0

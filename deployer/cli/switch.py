@@ -1,0 +1,64 @@
+"""deploy switch"""
+
+import click
+
+from deployer.cli.options import (
+    Reach,
+    change_options,
+    choose_hosts,
+    host_option,
+    inventory_option,
+    json_option,
+    load,
+    reach_options,
+    reached,
+    service_option,
+)
+
+
+@click.command("switch")
+@click.option("--profile", required=True, metavar="NAME", help="Profile to serve with.")
+@host_option
+@service_option
+@inventory_option
+@change_options
+@click.option("--no-rollback", is_flag=True, help="Leave a failed release as it is, for debugging.")
+@json_option
+@reach_options
+def command(
+    profile: str,
+    patterns: tuple[str, ...],
+    service: str | None,
+    folder: str | None,
+    plan_only: bool,
+    show_diff: bool,
+    exit_code: bool,
+    yes: bool,
+    no_rollback: bool,
+    as_json: bool,
+    **reach: bool,
+) -> int:
+    """Move a service to a profile; put the old one back if the new one fails.
+
+    The host does it by itself: a lost connection or Ctrl-C changes nothing of its end.
+    """
+    inventory = load(folder)
+    hosts = {host.name: host for host in choose_hosts(inventory, patterns, many=False)}
+    desired = {name: inventory.desired(host, service, profile) for name, host in hosts.items()}
+
+    from deployer.cli.changes import Consent, run_changes
+    from deployer.cli.progress import Progress
+    from deployer.operations.switch import switch
+    from deployer.schema.outcome import Outcome
+    from deployer.schema.plan import Plan
+
+    consent = Consent(plan_only, yes, as_json, show_diff, exit_code)
+    options = Reach(**reach).connect_options()
+
+    def one(name: str) -> Outcome | Plan:
+        with reached(hosts[name], options) as channel:
+            return switch(
+                desired[name], channel, confirm=consent, watch=Progress(name), rollback=not no_rollback
+            )
+
+    return run_changes(list(hosts), one, consent)

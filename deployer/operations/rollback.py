@@ -1,0 +1,32 @@
+"""rollback: an earlier release of a service, made to serve again by the same transaction."""
+
+from deployer.hosts.port import AgentChannel
+from deployer.operations.facts import read_facts
+from deployer.operations.switch import Confirm
+from deployer.operations.transaction import Watch, execute, no_change, refused
+from deployer.planning.plan import plan_rollback
+from deployer.render.unit import render_activation_unit
+from deployer.schema.outcome import Outcome
+from deployer.schema.plan import Plan
+
+
+def rollback(
+    service: str,
+    channel: AgentChannel,
+    *,
+    to: int | None,
+    confirm: Confirm,
+    watch: Watch,
+    template_folder: str | None = None,
+) -> Outcome | Plan:
+    """Ask the host, choose the release, and execute the plan that was confirmed."""
+    facts = read_facts(channel, services=[service], gpus=False)
+    activation_unit = render_activation_unit(facts.python, template_folder)
+    plan = plan_rollback(channel.host, service, facts, to, activation_unit)
+    if not confirm(plan):
+        return plan
+    if not plan.changes:
+        return no_change(plan)
+    if plan.errors:
+        return refused(plan)
+    return execute(plan, facts, channel, watch)

@@ -1,0 +1,40 @@
+"""switch: a new release of a profile, made to serve, or the old one put back."""
+
+from collections.abc import Callable
+
+from deployer.hosts.port import AgentChannel
+from deployer.operations.facts import read_facts
+from deployer.operations.secrets import fetch_secrets
+from deployer.operations.transaction import Watch, execute, no_change, refused
+from deployer.planning.plan import engine_version, plan_switch
+from deployer.render.bundle import render_bundle
+from deployer.render.unit import render_activation_unit
+from deployer.schema.desired import Desired
+from deployer.schema.outcome import Outcome
+from deployer.schema.plan import Plan
+
+Confirm = Callable[[Plan], bool]
+
+
+def switch(
+    desired: Desired, channel: AgentChannel, *, confirm: Confirm, watch: Watch, rollback: bool = True
+) -> Outcome | Plan:
+    """Ask the host, plan, and execute the plan that was confirmed; a plan that was not is given back."""
+    secrets = fetch_secrets(desired.service)
+    facts = read_facts(
+        channel,
+        services=[desired.service.name],
+        engines=[desired.engine.python],
+        ports=[desired.service.port],
+        gpus=bool(desired.gpus),
+    )
+    bundle = render_bundle(desired, engine_version(desired, facts), secrets=secrets)
+    activation_unit = render_activation_unit(facts.python, desired.template_folder)
+    plan = plan_switch(desired, facts, bundle, activation_unit, rollback=rollback)
+    if not confirm(plan):
+        return plan
+    if not plan.changes:
+        return no_change(plan)
+    if plan.errors:
+        return refused(plan)
+    return execute(plan, facts, channel, watch)

@@ -1,0 +1,139 @@
+"""Desired state and facts -> the plan, and the plan as the request that hands it to the host."""
+
+import difflib
+from collections.abc import Mapping
+
+from deployer.diagnosis.rules import load_rules
+from deployer.errors import UsageError
+from deployer.planning.preflight import engine_findings, host_findings, service_findings, slot_findings
+from deployer.schema.desired import Desired
+from deployer.schema.facts import HostFacts, ServiceNow
+from deployer.schema.outcome import Finding
+from deployer.schema.plan import Plan
+from deployer.schema.release import Bundle
+
+STRATEGY = "stop-first"
+STRATEGY_REASON = "the old engine holds the GPUs that the new one needs"
+
+
+def engine_version(desired: Desired, facts: HostFacts) -> str | None:
+    """The SGLang release that the host has for this service; the inventory's word where it has none."""
+    found = next((e for e in facts.engines if e.python == desired.engine.python), None)
+    return found.version if found is not None and found.version else desired.engine.version
+
+
+def plan_switch(
+    desired: Desired, facts: HostFacts, bundle: Bundle, activation_unit: str, *, rollback: bool = True
+) -> Plan:
+    """The move to a new release of the desired profile, or no change when it serves already."""
+    now = facts.service(desired.service.name)
+    findings = (
+        *host_findings(facts),
+        *engine_findings(desired, facts),
+        *slot_findings(desired, facts, now),
+        *service_findings(now),
+    )
+    serving = now is not None and now.state == "serving" and not now.drift
+    return Plan(
+        host=desired.host.name,
+        service=desired.service.name,
+        action="switch",
+        strategy=STRATEGY,
+        strategy_reason=STRATEGY_REASON,
+        profile=desired.profile.name,
+        bundle=bundle,
+        release=None,
+        current_release=now.release if now else None,
+        current_profile=now.profile if now else None,
+        unit_name=bundle.unit_name,
+        changes=not (serving and now is not None and now.digest == bundle.digest),
+        unit_diff=unit_diff(now, bundle.unit_name, bundle.unit_text),
+        activation_unit=activation_unit,
+        findings=findings,
+        expected_ready_seconds=expected(now, desired.profile.name),
+        rollback=rollback,
+    )
+
+
+def plan_rollback(
+    host: str, service: str, facts: HostFacts, to: int | None, activation_unit: str, *, rollback: bool = True
+) -> Plan:
+    """The move back to a release that is on the host: the named one, or the last good one before the current."""
+    now = facts.service(service)
+    if now is None or now.release is None:
+        raise UsageError(
+            f"{service} has no release on {host} to roll back from", hint="deploy switch makes the first"
+        )
+    number = to if to is not None else now.previous_release
+    if number is None:
+        raise UsageError(
+            f"{service} on {host} has no earlier good release", hint="deploy history shows what there is"
+        )
+    kept = {release.release: release.profile for release in now.releases}
+    if number not in kept:
+        known = ", ".join(map(str, sorted(kept)))
+        raise UsageError(f"release {number} of {service} is not on {host}", hint=f"kept releases: {known}")
+    findings: tuple[Finding, ...] = (*host_findings(facts), *service_findings(now))
+    return Plan(
+        host=host,
+        service=service,
+        action="rollback",
+        strategy=STRATEGY,
+        strategy_reason=STRATEGY_REASON,
+        profile=kept[number],
+        bundle=None,
+        release=number,
+        current_release=now.release,
+        current_profile=now.profile,
+        unit_name=f"sglang-{service}-{kept[number]}.service",
+        changes=not (number == now.release and now.state == "serving" and not now.drift),
+        unit_diff="",
+        activation_unit=activation_unit,
+        findings=findings,
+        expected_ready_seconds=expected(now, kept[number], number),
+        rollback=rollback,
+    )
+
+
+def unit_diff(now: ServiceNow | None, name: str, text: str) -> str:
+    """The current release's unit against the new one."""
+    old = now.unit_text or "" if now else ""
+    old_name = (now.unit or "nothing") if now else "nothing"
+    lines = difflib.unified_diff(old.splitlines(), text.splitlines(), old_name, name, lineterm="")
+    return "\n".join(lines)
+
+
+def expected(now: ServiceNow | None, profile: str, release: int | None = None) -> float | None:
+    """Seconds to ready as last measured on this host for the release, else for its profile."""
+    if now is None:
+        return None
+    measured = [m for m in now.measured if m.ready_seconds is not None]
+    same = [m for m in measured if m.release == release] or [m for m in measured if m.profile == profile]
+    return max(same, key=lambda m: m.release).ready_seconds if same else None
+
+
+def transaction_request(
+    plan: Plan,
+    *,
+    transaction: str,
+    holder: Mapping[str, object],
+    created_at: str,
+    engine: Mapping[str, object],
+) -> dict[str, object]:
+    """The plan as the agent's verb `begin` takes it."""
+    return {
+        "transaction": transaction,
+        "service": plan.service,
+        "action": plan.action,
+        "strategy": plan.strategy,
+        "rollback": plan.rollback,
+        "release": plan.release,
+        "expect_current": plan.current_release,
+        "bundle": None if plan.bundle is None else plan.bundle.model_dump(mode="json"),
+        "engine": dict(engine),
+        "keep_releases": 10 if plan.bundle is None else plan.bundle.activation.keep_releases,
+        "activation_unit": plan.activation_unit,
+        "rules": [rule.model_dump() for rule in load_rules()],
+        "holder": dict(holder),
+        "created_at": created_at,
+    }

@@ -1,0 +1,144 @@
+"""From what is desired to all that a release puts on the host; the same input gives the same bundle."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+
+from deployer.errors import InventoryError, Problem
+from deployer.render.environment import cache_folders, environment_of
+from deployer.render.history import newest_release
+from deployer.render.secret_files import SecretFiles, secret_files
+from deployer.render.spelling import Spelled, refusals, spell, spell_profile
+from deployer.render.unit import render_unit, unit_context, unit_name
+from deployer.schema.desired import Desired
+from deployer.schema.profile import Deadlines, Health, Soak
+from deployer.schema.release import (
+    Activation,
+    ActivationDeadlines,
+    ActivationHealth,
+    ActivationSoak,
+    Bundle,
+    BundleFile,
+)
+
+DRAIN_SECONDS = 120.0
+# After the drain a late release waits 15 s for its schedulers and up to 60 s for its children.
+STOP_MARGIN_SECONDS = 90.0
+
+
+def render_bundle(
+    desired: Desired, engine_version: str | None = None, *, secrets: Mapping[str, str] | None = None
+) -> Bundle:
+    """The release's files, argv and environment; with secrets None it can be shown but not installed."""
+    version = engine_version or desired.engine.version or newest_release()
+    hidden = secret_files(desired.service, secrets)
+    argv, variables = _command(desired, version, hidden)
+    environment = environment_of(desired, version, variables)
+    activation = _activation(desired, version, hidden, cache_folders(desired, version, environment))
+    context = unit_context(desired, argv, environment, hidden.environment_file, activation.deadlines)
+    text = render_unit(context, desired.template_folder)
+    unit = BundleFile(path=f"/etc/systemd/system/{activation.unit_name}", mode=0o644, content=text)
+    files = (unit, *hidden.files)
+    references = {name: f"<secret:{name}>" for name in desired.service.secrets.environment}
+    return Bundle(
+        service=desired.service.name,
+        profile=desired.profile.name,
+        unit_name=activation.unit_name,
+        unit_text=text,
+        argv=tuple(argv),
+        environment=dict(sorted((environment | references).items())),
+        files=files,
+        activation=activation,
+        digest=digest_of(files, activation),
+    )
+
+
+def digest_of(files: Sequence[BundleFile], activation: Activation) -> str:
+    """SHA-256 over everything; a secret counts by its path, whose tag already stands for the content."""
+    shape = {
+        "files": [[file.path, file.mode, "" if file.secret else file.content] for file in files],
+        "activation": activation.model_dump(mode="json"),
+    }
+    return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()
+
+
+def _command(desired: Desired, version: str, hidden: SecretFiles) -> tuple[list[str], Mapping[str, str]]:
+    """The engine's argv and the variables that stand for fields without a flag."""
+    service = desired.service
+    spelled, refused = spell_profile(desired.profile, version)
+    problems = list(refusals(desired.profile, refused, desired.place))
+    beside: list[str] = []
+    for field, shown, value in (
+        ("nccl_port", "nccl_port", service.nccl_port),
+        ("engine_config", "secrets", hidden.engine_config),
+    ):
+        words = spell(field, value, version)
+        if isinstance(words, Spelled):
+            beside += words.words
+        else:
+            problems.append(Problem("", f"services.{service.name}.{shown}", words))
+    if problems:
+        raise InventoryError(problems, hint=f"the engine of host {desired.host.name!r} is SGLang {version}")
+    argv = [desired.engine.python, "-m", "sglang.launch_server", "--model-path", service.model_path]
+    argv += ["--served-model-name", service.served_model_name]
+    argv += ["--host", service.host_bind, "--port", str(service.port)]
+    return [*argv, *beside, *spelled.words], spelled.environment or {}
+
+
+def _activation(desired: Desired, version: str, hidden: SecretFiles, folders: tuple[str, ...]) -> Activation:
+    service, profile = desired.service, desired.profile
+    drain = profile.drain_seconds if profile.drain_seconds is not None else DRAIN_SECONDS
+    return Activation(
+        unit_name=unit_name(service.name, profile.name),
+        service=service.name,
+        profile=profile.name,
+        host_bind=service.host_bind,
+        port=service.port,
+        port_block=desired.port_block,
+        served_model_name=service.served_model_name,
+        model_path=service.model_path,
+        api_key_file=hidden.engine_config,
+        gpus=desired.gpus,
+        engine_python=desired.engine.python,
+        engine_version=version,
+        user=service.user,
+        cache_folders=folders,
+        drain_seconds=drain,
+        deadlines=_deadlines(profile.deadlines or Deadlines(), drain),
+        soak=_soak(profile.soak or Soak()),
+        patches=profile.patches or (),
+        health=_health(profile.health or Health()),
+        strategy="auto" if profile.strategy == "auto" else "stop-first",
+        keep_releases=service.keep_releases,
+    )
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
+def _deadlines(said: Deadlines, drain: float) -> ActivationDeadlines:
+    return ActivationDeadlines(
+        ready_seconds=said.ready_seconds,
+        stop_seconds=_or(said.stop_seconds, drain + STOP_MARGIN_SECONDS),
+        gpu_release_seconds=_or(said.gpu_release_seconds, 120.0),
+        stall_seconds=_or(said.stall_seconds, 900.0),
+        restore_ready_seconds=said.restore_ready_seconds,
+    )
+
+
+def _soak(said: Soak) -> ActivationSoak:
+    return ActivationSoak(
+        seconds=_or(said.seconds, 0.0),
+        streaming=bool(said.streaming),
+        constrained=bool(said.constrained),
+        long_prompt=bool(said.long_prompt),
+    )
+
+
+def _health(said: Health) -> ActivationHealth:
+    return ActivationHealth(
+        probe_interval_seconds=_or(said.probe_interval_seconds, 1.0),
+        probe_timeout_seconds=_or(said.probe_timeout_seconds, 30.0),
+        generate_path=said.generate_path or "/v1/completions",
+    )

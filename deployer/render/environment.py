@@ -1,0 +1,78 @@
+"""The engine's environment: writable caches, GPUs, NCCL presets, then what the profile says."""
+
+import re
+from collections.abc import Mapping
+
+from deployer.schema.desired import Desired
+
+# SYS is what the legacy integer 5 means: peer to peer at any distance.
+NCCL_PRESETS: Mapping[str, Mapping[str, str]] = {
+    "pcie": {"NCCL_IB_DISABLE": "1", "NCCL_P2P_LEVEL": "SYS", "NCCL_ALGO": "Ring"},
+    "nvlink": {"NCCL_NVLS_ENABLE": "1"},
+    "none": {},
+}
+
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def cache_root(desired: Desired, version: str) -> str:
+    """Where compiled kernels go: a folder of their own for each engine release, as they must not mix."""
+    folder = re.sub(r"[^A-Za-z0-9.+_-]", "_", version)
+    return f"{desired.service.cache_folder}/{desired.service.name}/{folder}"
+
+
+def cache_variables(desired: Desired, version: str) -> dict[str, str]:
+    """HOME and the caches under it, and downloads, which every engine release shares."""
+    root = cache_root(desired, version)
+    return {
+        "HOME": root,
+        "XDG_CACHE_HOME": f"{root}/.cache",
+        "SGLANG_CACHE_DIR": f"{root}/sglang",
+        "TRITON_CACHE_DIR": f"{root}/triton",
+        "TORCHINDUCTOR_CACHE_DIR": f"{root}/inductor",
+        "FLASHINFER_WORKSPACE_BASE": f"{root}/flashinfer",
+        "HF_HOME": f"{desired.service.cache_folder}/{desired.service.name}/huggingface",
+    }
+
+
+def gpu_variables(desired: Desired) -> dict[str, str]:
+    """Which GPUs, counted as nvidia-smi counts them, and NCCL's presets for their interconnect."""
+    if desired.host.gpus.count == 0:
+        return {}
+    found = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    if desired.service.gpus is not None:
+        found["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, desired.service.gpus))
+    presets = dict(NCCL_PRESETS[desired.host.gpus.interconnect])
+    if (desired.profile.nodes or 1) > 1:
+        # Between hosts InfiniBand is wanted, if there is any.
+        presets.pop("NCCL_IB_DISABLE", None)
+    return found | presets
+
+
+def search_path(desired: Desired) -> str:
+    """PATH with the engine's own tools (ninja) and nvcc, which a service does not get from a login shell."""
+    tools = [desired.engine.python.rpartition("/")[0]]
+    if desired.host.gpus.count:
+        tools.append("/usr/local/cuda/bin")
+    return ":".join([*tools, SYSTEM_PATH])
+
+
+def environment_of(desired: Desired, version: str, spelled: Mapping[str, str]) -> dict[str, str]:
+    """Every variable that is not secret, sorted by name."""
+    found: dict[str, str | None] = {
+        "PATH": search_path(desired),
+        "PYTHONUNBUFFERED": "1",
+        **cache_variables(desired, version),
+        **gpu_variables(desired),
+        **(desired.profile.environment or {}),
+        **spelled,
+    }
+    secret = desired.service.secrets.environment
+    return {name: value for name, value in sorted(found.items()) if value is not None and name not in secret}
+
+
+def cache_folders(desired: Desired, version: str, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The folders that the service's user must be able to write: those in use, the root first."""
+    variables = cache_variables(desired, version)
+    used = [folder for name, folder in variables.items() if environment.get(name) == folder]
+    return tuple(dict.fromkeys([cache_root(desired, version), *used]))

@@ -1,0 +1,70 @@
+"""The unit file of a service: values are quoted here, the layout is templates/sglang.service.j2."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deployer.render.quoting import quote_environment, quote_exec, quote_specifiers
+from deployer.render.templates import render_template
+from deployer.schema.desired import Desired
+from deployer.schema.release import ActivationDeadlines
+
+TEMPLATE = "sglang.service.j2"
+ACTIVATION_TEMPLATE = "deployer-activate@.service.j2"
+# Longest start that the restart limit allows for when nothing better is known.
+UNKNOWN_START_SECONDS = 1800.0
+START_BURST = 4
+RESTART_PAUSE_SECONDS = 5
+_PLAIN_PATH = re.compile(r"/[A-Za-z0-9_./@:+-]*")
+
+
+def unit_name(service: str, profile: str) -> str:
+    """The unit of one service with one profile."""
+    return f"sglang-{service}-{profile}.service"
+
+
+def start_limit_seconds(deadlines: ActivationDeadlines) -> int:
+    """A window that START_BURST failing starts fit into: a crash loop ends, a rare crash starts again."""
+    start = deadlines.ready_seconds or UNKNOWN_START_SECONDS
+    return math.ceil(START_BURST * (start + RESTART_PAUSE_SECONDS + 60))
+
+
+def unit_context(
+    desired: Desired,
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    environment_file: str | None,
+    deadlines: ActivationDeadlines,
+) -> dict[str, Any]:
+    """What the template may use; all text is quoted already."""
+    service, profile = desired.service, desired.profile
+    folders = [path for path in (service.model_path, service.cache_folder) if _PLAIN_PATH.fullmatch(path)]
+    return {
+        "service": service.name,
+        "profile": profile.name,
+        "host": desired.host.name,
+        "has_gpus": desired.host.gpus.count > 0,
+        "description": quote_specifiers(f"SGLang service {service.name}, profile {profile.name}"),
+        "user": service.user,
+        "working_directory": quote_specifiers(service.working_directory or "/"),
+        "folders": [quote_specifiers(folder) for folder in folders],
+        "environment": [quote_environment(name, value) for name, value in environment.items()],
+        "environment_file": environment_file,
+        "exec_start": quote_exec(argv),
+        "start_limit_seconds": start_limit_seconds(deadlines),
+        "start_burst": START_BURST,
+        "restart_pause_seconds": RESTART_PAUSE_SECONDS,
+        "stop_seconds": math.ceil(deadlines.stop_seconds),
+        "identifier": f"sglang-{service.name}-{profile.name}",
+    }
+
+
+def render_unit(context: Mapping[str, Any], own_folder: str | None) -> str:
+    """The text of the unit file."""
+    return render_template(TEMPLATE, context, own_folder)
+
+
+def render_activation_unit(python: str, own_folder: str | None = None) -> str:
+    """The unit of the transaction's own process on a host whose interpreter is `python`."""
+    return render_template(ACTIVATION_TEMPLATE, {"python": quote_exec([python])}, own_folder)

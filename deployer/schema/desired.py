@@ -1,0 +1,74 @@
+"""What one service on one host should be, and the GPUs and ports that follow from it."""
+
+from pydantic import Field
+
+from deployer.schema.host import Host
+from deployer.schema.profile import EngineChoice, Profile, Settings
+from deployer.schema.record import Record
+from deployer.schema.service import Engine, Service
+
+# SGLang's TCP ports with DP attention: ZMQ at +233, and a handful after it.
+DP_ATTENTION_PORTS = 239
+
+
+def gpus_needed(profile: Settings) -> int:
+    """GPUs on each host: tensor x pipeline x data parallelism over the nodes; the other kinds live inside."""
+    whole = (profile.tensor_parallel or 1) * (profile.pipeline_parallel or 1) * (profile.data_parallel or 1)
+    return -(-whole // (profile.nodes or 1))
+
+
+def port_block(service: Service, profile: Settings) -> tuple[int, int]:
+    """The HTTP port alone, or the block from it that DP attention uses."""
+    wide = (profile.attention_data_parallel or 1) > 1
+    return service.port, min(65535, service.port + (DP_ATTENTION_PORTS if wide else 0))
+
+
+class Desired(Record):
+    """One service on one host with one resolved profile: what rendering starts from."""
+
+    host: Host
+    service: Service
+    profile: Profile
+    template_folder: str | None = None
+    places: dict[str, str] = Field(default_factory=dict, repr=False, exclude=True)
+
+    def place(self, field: str) -> str:
+        """`file:line` of a profile field such as `flags.foo`, or of the nearest thing around it."""
+        while field not in self.places and "." in field:
+            field = field.rpartition(".")[0]
+        return self.places.get(field) or self.places.get("", "")
+
+    @property
+    def engine(self) -> Engine:
+        """The service's engine, unless the profile or the host names another."""
+        chosen = EngineChoice(python=self.service.engine.python, version=self.service.engine.version)
+        by_host = EngineChoice(python=self.host.engine_python) if self.host.engine_python else None
+        for choice in (self.profile.engine, by_host, self.host.settings.engine):
+            if choice is None:
+                continue
+            if choice.python and choice.python != chosen.python:
+                # A version told for one installation says nothing about another.
+                chosen = EngineChoice(python=choice.python, version=choice.version)
+            elif choice.version:
+                chosen = EngineChoice(python=chosen.python, version=choice.version)
+        return Engine(python=chosen.python or self.service.engine.python, version=chosen.version)
+
+    @property
+    def slot(self) -> tuple[int, ...]:
+        """The GPUs that the service may use."""
+        return self.service.gpus if self.service.gpus is not None else tuple(range(self.host.gpus.count))
+
+    @property
+    def gpus_needed(self) -> int:
+        """GPUs of this host that the profile uses."""
+        return gpus_needed(self.profile)
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """The GPUs that this profile takes: the first ones of the slot."""
+        return self.slot[: self.gpus_needed]
+
+    @property
+    def port_block(self) -> tuple[int, int]:
+        """First and last port that the engine may use from its HTTP port on."""
+        return port_block(self.service, self.profile)

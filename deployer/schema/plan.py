@@ -1,0 +1,38 @@
+"""What a command would change on one host, and the findings against it; what is shown is what is executed."""
+
+from typing import Literal
+
+from deployer.schema.outcome import Finding
+from deployer.schema.record import Record
+from deployer.schema.release import Bundle
+
+Action = Literal["switch", "rollback"]
+
+
+class Plan(Record):
+    """The move of one service on one host from its current release to another."""
+
+    host: str
+    service: str
+    action: Action
+    strategy: Literal["stop-first"]
+    strategy_reason: str
+    profile: str
+    bundle: Bundle | None
+    """The release to make; None where one that is on the host is gone back to."""
+    release: int | None
+    """The release to go back to."""
+    current_release: int | None
+    current_profile: str | None
+    unit_name: str
+    changes: bool
+    unit_diff: str
+    activation_unit: str
+    findings: tuple[Finding, ...]
+    expected_ready_seconds: float | None
+    rollback: bool = True
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """Findings that forbid the change."""
+        return tuple(finding for finding in self.findings if finding.severity == "error")

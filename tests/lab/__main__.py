@@ -1,0 +1,5 @@
+"""`python -m tests.lab`"""
+
+from .command import main
+
+main()

@@ -1,0 +1,54 @@
+"""How a test makes the stand-in slow, fast or broken: STANDIN_* variables, and /etc/standin-fail."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Optional
+
+FAIL_FILE = "/etc/standin-fail"
+KINDS = """
+exit-1 exit-0 crash-loop import-error hang-before-port hang-after-port hang-distributed health-503 port-late
+no-tokens empty-text wrong-model die-after-ready scheduler-killed ignore-sigterm self-kill oom oom-graph kv-no-room
+""".split()
+
+
+class Options:
+    """Read once at the start; the module docstring of sglang.launch_server explains each."""
+
+    def __init__(self) -> None:
+        self.load_seconds = _number("LOAD_SECONDS", 1.0)
+        self.warmup_seconds = _number("WARMUP_SECONDS", 0.05)
+        self.tokens_per_second = _number("TOKENS_PER_SECOND", 200.0)
+        self.prefill_tokens_per_second = _number("PREFILL_TOKENS_PER_SECOND", 50000.0)
+        self.drain_poll_seconds = _number("DRAIN_POLL_SECONDS", 0.5)
+        self.health_poll_seconds = _number("HEALTH_POLL_SECONDS", 0.05)
+        self.port_hang_seconds = _number("PORT_HANG_SECONDS", 5.0)
+        self.gpu_release_seconds = _number("GPU_RELEASE_SECONDS", 0.3)
+        self.weights_gib = _number("WEIGHTS_GIB", 0.0)
+        self.log_megabytes = _number("LOG_MEGABYTES", 0.0)
+        self.log_garbage = os.environ.get("STANDIN_LOG_GARBAGE", "") == "1"
+        self.abbreviations = os.environ.get("STANDIN_ABBREVIATIONS", "") == "1"
+        self.fail = os.environ.get("STANDIN_FAIL", "") or _fail_file()
+        after = os.environ.get("STANDIN_FAIL_AFTER_SECONDS", "")
+        self.fail_after: Optional[float] = float(after) if after else None
+        if self.fail and self.fail not in KINDS:
+            sys.exit(f"STAND-IN: STANDIN_FAIL={self.fail} is none of: {' '.join(KINDS)}")
+
+    def fail_after_or(self, seconds: float) -> float:
+        """STANDIN_FAIL_AFTER_SECONDS, or what this kind of failure has when it is not set."""
+        return seconds if self.fail_after is None else self.fail_after
+
+
+def _number(name: str, default: float) -> float:
+    return float(os.environ.get("STANDIN_" + name, "") or default)
+
+
+def _fail_file() -> str:
+    """The first line `KIND [WORD]` of /etc/standin-fail whose WORD, if any, is in our argv."""
+    try:
+        with open(FAIL_FILE) as file:
+            lines = [line.split() for line in file if line.strip()]
+    except OSError:
+        return ""
+    return next((line[0] for line in lines if len(line) == 1 or line[1] in sys.argv), "")
