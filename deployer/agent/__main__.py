@@ -1,5 +1,6 @@
 """The agent's one way in: a verb on the command line, a request as JSON on standard input, JSON lines out."""
 
+import importlib
 import json
 import os
 import sys
@@ -35,29 +36,24 @@ def read_request() -> Dict[str, Any]:
     return request
 
 
+# Verb -> module and function; imported only when asked for. Each takes the request, the layout, the ports and emit.
+VERBS = {
+    "facts": ("facts", "facts"),
+    "begin": ("begin", "begin"),
+    "attach": ("begin", "attach"),
+    "logs": ("logs", "logs"),
+    "prune": ("logs", "prune"),
+}
+
+
 def answer(verb: str, request: Dict[str, Any], layout: Layout, ports: Ports) -> Dict[str, Any]:
-    """Run a verb; its modules are imported only when it is asked for."""
-    if verb == "facts":
-        from .facts import facts
-
-        return facts(request, layout, ports)
-    if verb == "begin":
-        from .begin import begin
-
-        return begin(request, layout, ports, emit)
-    if verb == "attach":
-        from .begin import attach
-
-        return attach(request, layout, ports, emit)
-    if verb == "logs":
-        from .logs import logs
-
-        return logs(request, layout, emit)
-    if verb == "prune":
-        from .logs import prune
-
-        return prune(request, layout)
-    raise AgentError("bad-request", f"this agent has no verb {verb!r}", exit_code=2)
+    """Run a verb."""
+    if verb not in VERBS:
+        raise AgentError("bad-request", f"this agent has no verb {verb!r}", exit_code=2)
+    module, name = VERBS[verb]
+    function = getattr(importlib.import_module("." + module, __package__), name)
+    result: Dict[str, Any] = function(request, layout, ports, emit)
+    return result
 
 
 def main() -> int:

@@ -5,7 +5,7 @@ import platform
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from .engine import find_engine
 from .gpus import GpuError, Gpus
@@ -18,8 +18,10 @@ from .transaction.state import Ports
 
 HISTORY_ENTRIES = 50
 
+Emit = Callable[[Dict[str, Any]], None]
 
-def facts(request: Dict[str, Any], layout: Layout, ports: Ports) -> Dict[str, Any]:
+
+def facts(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Emit) -> Dict[str, Any]:
     """Everything a plan or a status needs; the slow questions are asked at the same time."""
     names = sorted({*layout.services(), *map(str, request.get("services", []))})
     engines = [str(python) for python in request.get("engines", [])]

@@ -12,11 +12,12 @@ from .redact import redact, secrets_in
 from .retention import prune as prune_releases
 from .store import Store, locked
 from .systemd import ENVIRONMENT
+from .transaction.state import Ports
 
 Emit = Callable[[Dict[str, Any]], None]
 
 
-def logs(request: Dict[str, Any], layout: Layout, emit: Emit) -> Dict[str, Any]:
+def logs(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Emit) -> Dict[str, Any]:
     """Journal lines of the current release's unit, or of the time in which a release was tried or served."""
     paths = layout.service(str(request["service"]))
     store = Store(paths)
@@ -88,7 +89,7 @@ def known_secrets(paths: ServiceLayout) -> List[str]:
     return sorted(set(values), key=len, reverse=True)
 
 
-def prune(request: Dict[str, Any], layout: Layout) -> Dict[str, Any]:
+def prune(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Emit) -> Dict[str, Any]:
     """Drop releases beyond keep; with plan, only say which."""
     paths = layout.service(str(request["service"]))
     store = Store(paths)

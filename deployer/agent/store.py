@@ -147,10 +147,6 @@ class Store:
         durable.make_folder(self.paths.host.run)
         durable.write_json(self.paths.lease, lease)
 
-    def drop_lease(self) -> None:
-        """Let the service go."""
-        durable.remove(self.paths.lease)
-
 
 def locked(state: Dict[str, Any]) -> AgentError:
     """The refusal to whoever comes second: by whom, since when, doing what."""

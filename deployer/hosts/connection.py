@@ -107,26 +107,23 @@ def _connect(target: Target, options: ConnectOptions, *, via: Link | None, hops:
 
 def _jumps(target: Target, connection: Any) -> tuple[Target, ...]:
     said = target.jump or ssh_config.text_option(connection.ssh_config, "proxyjump") or ""
-    # `Host *` with a ProxyJump matches the jump host itself too; ssh goes there directly.
-    return tuple(jump for jump in parse_jumps(said) if jump.address not in (target.address, connection.host))
+    # `Host *` with a ProxyJump matches the jump host itself too; that one is reached directly.
+    return tuple(
+        jump
+        for jump in parse_jumps(said)
+        if jump.address not in (target.address, connection.host) or jump.port not in (None, connection.port)
+    )
 
 
 def _prepare(target: Target, options: ConnectOptions) -> Any:
     """Fabric's connection, not yet open, with its own configuration: threads that share one fail."""
     config = fabric.Config(
-        ssh_config=ssh_config.load_ssh_config(options.ssh_config),
+        ssh_config=ssh_config.load_ssh_config(options.ssh_config, first=target.ssh_options),
         overrides={"load_ssh_configs": False},
         lazy=True,
     )
     try:
-        connection = fabric.Connection(
-            target.address,
-            user=target.user,
-            port=target.port,
-            config=config,
-            gateway=False,
-            forward_agent=False,
-        )
+        connection = fabric.Connection(target.address, config=config, gateway=False, forward_agent=False)
     except (ValueError, paramiko.SSHException) as error:
         raise UsageError(f"the ssh settings are wrong: {error}", where=target.name) from error
     chosen = options.connect_timeout_seconds or connection.connect_timeout or CONNECT_SECONDS

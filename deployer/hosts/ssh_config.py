@@ -24,8 +24,11 @@ Options = Mapping[str, str | list[str] | None]
 """One host's options, keyed in lower case, as paramiko's lookup gives them."""
 
 
-def load_ssh_config(path: Path | None) -> "SSHConfig":
-    """The configuration in the file, or the one DEPLOY_SSH_CONFIG names, or the user's and the system's."""
+def load_ssh_config(path: Path | None, *, first: str = "") -> "SSHConfig":
+    """The configuration in the file, or the one DEPLOY_SSH_CONFIG names, or the user's and the system's.
+
+    The options of `first` win over all, as if given on ssh's command line.
+    """
     from paramiko import SSHConfig
     from paramiko.ssh_exception import ConfigParseError
 
@@ -33,7 +36,7 @@ def load_ssh_config(path: Path | None) -> "SSHConfig":
     if chosen and chosen != "none" and not Path(chosen).expanduser().is_file():
         raise UsageError("the ssh config is not there", where=chosen, hint=f"see {CONFIG_VARIABLE}")
     files = [] if chosen == "none" else [chosen] if chosen else [_USER_CONFIG, _SYSTEM_CONFIG]
-    text = "\nHost *\n".join(map(_file_text, files))
+    text = "\nHost *\n".join([first, *map(_file_text, files)])
     try:
         return SSHConfig.from_text(text)
     except (ConfigParseError, ValueError) as error:

@@ -20,6 +20,12 @@ class Target:
     identity_file: str | None = None
     jump: str | None = None
 
+    @property
+    def ssh_options(self) -> str:
+        """What was said, in the words of an ssh configuration."""
+        said = {"User": self.user, "Port": self.port}
+        return "".join(f"{option} {value}\n" for option, value in said.items() if value is not None)
+
 
 def target_of(host: "Host") -> Target:
     """The target that a host of the inventory is."""

@@ -1,6 +1,8 @@
 """A profile: the typed parallelism choice, with engine flags, environment and deadlines."""
 
-from typing import Annotated, Literal, TypeAlias
+from collections.abc import Iterator
+from math import isfinite
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -21,9 +23,6 @@ from deployer.schema.record import (
     VariableName,
 )
 
-FlagScalar: TypeAlias = str | int | float | bool
-FlagValue: TypeAlias = FlagScalar | list[object] | dict[str, object]
-
 BUILT_STRATEGIES = ("stop-first", "auto")
 PLANNED_STRATEGIES = ("side-by-side", "shared-weights", "sleep")
 
@@ -36,17 +35,31 @@ def _check_strategy(value: str) -> str:
     return value
 
 
+def _leaves(value: object) -> Iterator[object]:
+    inner = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+    if isinstance(inner, list | tuple):
+        for item in inner:
+            yield from _leaves(item)
+    else:
+        yield value
+
+
 def _check_flag_value(value: object) -> object:
-    if isinstance(value, list | tuple) and any(item is None for item in value):
-        raise ValueError("must not contain null in a list")
-    if isinstance(value, tuple):
+    for leaf in _leaves(value):
+        if not isinstance(leaf, str | int | float | bool | None):
+            raise ValueError("must be text, a number, true, false, a list or a mapping")
+        if isinstance(leaf, float) and not isfinite(leaf):
+            raise ValueError(f"must be a finite number, not {leaf!r}")
+        if isinstance(leaf, str) and "\0" in leaf:
+            raise ValueError("must not contain a NUL character")
+    if isinstance(value, list | tuple):
+        if not value or any(item is None for item in value):
+            raise ValueError("must be a list of words, neither empty nor with null in it")
         return list(value)
-    if value is None or isinstance(value, str | int | float | bool | list | dict):
-        return value
-    raise ValueError("must be text, a number, true, false, a list or a mapping")
+    return value
 
 
-AnyFlagValue = Annotated[object, BeforeValidator(_check_flag_value)]
+FlagValue = Annotated[object, BeforeValidator(_check_flag_value)]
 
 
 def _graph_mode(value: object) -> str | None:
@@ -78,7 +91,7 @@ class CudaGraphs(Record):
             return value
         if mode := _graph_mode(value):
             return {"mode": mode, "max_batch": None}
-        raise ValueError("must be off, on or {max_batch: N}")
+        raise ValueError(f"must be off, on or {{max_batch: N}}, not {value!r}")
 
 
 class Speculative(Record):
@@ -184,7 +197,7 @@ class Settings(Record):
     )
     soak: Soak | None = Field(None, description="Watching and trial requests before commit.")
     health: Health | None = Field(None, description="How readiness is probed.")
-    flags: dict[FlagName, AnyFlagValue] | None = Field(
+    flags: dict[FlagName, FlagValue] | None = Field(
         None,
         description="Any other engine flag, by its full name without '--': text, a number, true, a list of "
         "words, or a mapping that is passed as JSON; null removes an inherited one.",

@@ -4,6 +4,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -73,8 +74,8 @@ class Daemon:
             file.write(f"{options} {public(key)}\n".lstrip())
 
     def host(self, name: str = "h1", **fields: object) -> Host:
-        given = {"name": name, "address": "127.0.0.1", "port": self.port, "user": "root", **fields}
-        return Host.model_validate(given)
+        given = {"name": name, "address": "127.0.0.1", "port": self.port, "user": "root"}
+        return Host.model_validate({**given, "python": sys.executable, **fields})
 
     def options(self, files: Path, known: str, extra: str = "", **chosen: object) -> ConnectOptions:
         """Options with an ssh configuration under `files`, whose known_hosts holds `known`."""
@@ -103,10 +104,10 @@ def daemon(folder: Path, extra: str = "") -> Iterator[Daemon]:
     shutil.copy(folder / "client_key.pub", folder / "authorized_keys")
     port = free_port()
     (folder / "sshd_config").write_text(
-        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host_key\n"
+        f"{extra}\nPort {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host_key\n"
         f"AuthorizedKeysFile {folder}/authorized_keys\nPidFile none\nUsePAM no\nStrictModes no\n"
         f"PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\n"
-        f"UseDNS no\nLogLevel VERBOSE\n{extra}"
+        f"UseDNS no\nLogLevel VERBOSE\n"
     )
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     process = subprocess.Popen(

@@ -14,13 +14,11 @@ from typing import Final
 
 CACHE: Final = Path("/var/cache/deploy-lab")
 SUITE: Final = "bookworm"
-PACKAGES: Final = (
-    "systemd systemd-sysv dbus openssh-server python3 iproute2 procps sudo tcsh fish".split()
-)
+PACKAGES: Final = "systemd,systemd-sysv,dbus,openssh-server,python3,iproute2,procps,sudo,tcsh,fish"
 SETUP: Final = Path(__file__).with_name("base-setup.sh")
 OPTIONS: Final = (
     "--variant=minbase",
-    f"--include={','.join(PACKAGES)}",
+    f"--include={PACKAGES}",
     '--aptopt=Acquire::Languages "none"',
     '--aptopt=APT::Install-Recommends "false"',
     '--aptopt=Acquire::Retries "3"',

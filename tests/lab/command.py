@@ -89,7 +89,9 @@ def _parser() -> argparse.ArgumentParser:
     named = argparse.ArgumentParser(add_help=False)
     named.add_argument("--name", default="lab", help="which lab (default: lab)")
 
-    verbs.add_parser("base", help="build the base of all hosts now, if it is not there").set_defaults(do=_base)
+    verbs.add_parser("base", help="build the base of all hosts now, if it is not there").set_defaults(
+        do=_base
+    )
     up = verbs.add_parser("up", parents=[named], help="boot hosts")
     up.set_defaults(do=_up)
     up.add_argument("count", nargs="?", type=int, default=1, metavar="N", help="how many: ct200, ct201, ...")

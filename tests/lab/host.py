@@ -67,7 +67,7 @@ class Host:
         done: subprocess.CompletedProcess[str] = subprocess.run(
             [*self._inside(), *_as_user(user), *argv],
             capture_output=True, text=True, errors="replace", timeout=timeout, check=False, **stdin,
-        )  # type: ignore[call-overload]  # fmt: skip
+        )  # fmt: skip
         if check and done.returncode:
             said = (done.stderr or done.stdout).strip()
             raise LabError(f"{self.name}: {cmd!r} ended with {done.returncode}: {said}")
@@ -190,4 +190,8 @@ class Host:
 def _as_user(user: str) -> list[str]:
     home = "/root" if user == "root" else f"/home/{user}"
     words = ["env", "-i", f"PATH={PATH}", f"HOME={home}", f"USER={user}", "LANG=C.UTF-8"]
-    return words if user == "root" else [*words, "setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
+    return (
+        words
+        if user == "root"
+        else [*words, "setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
+    )

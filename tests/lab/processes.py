@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,10 +51,8 @@ def children(pid: int) -> list[int]:
 
 def kill(pid: int) -> None:
     """SIGKILL, and no complaint if the process is gone already."""
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, 9)
-    except ProcessLookupError:
-        pass
 
 
 def call(*argv: str | Path, stdin: str = "") -> str:

@@ -80,7 +80,9 @@ def new_state(name: str, hosts: Sequence[str], owner: int | None, binds: Sequenc
     """A lab that is still to be made, with addresses 10.88.0.11 and up."""
     for word in (name, *hosts):
         if not NAME.fullmatch(word):
-            raise LabError(f"{word!r} is no name for a lab or a host: small letters, digits and '-', at most 30")
+            raise LabError(
+                f"{word!r} is no name for a lab or a host: small letters, digits and '-', at most 30"
+            )
     if len(set(hosts)) != len(hosts) or not 0 < len(hosts) < 200:
         raise LabError("a lab has 1 to 199 hosts, each with a name of its own")
     states = {

@@ -1,4 +1,4 @@
-"""Writes the inventory of the real SGLang on one lab host: tests.real.inventory FOLDER --address A --key K."""
+"""Writes the inventory of the real SGLang on one lab host: tests.real.inventory DIR --address A --key FILE."""
 
 import argparse
 import subprocess

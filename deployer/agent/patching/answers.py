@@ -76,4 +76,6 @@ def _diff(before: Contents, after: Contents, path: str) -> str:
 
 def _nearest(verdict: Verdict) -> list[dict[str, Any]]:
     files: Sequence[FileVerdict] = verdict.files
-    return [{"path": file.path, "line": number, "text": text} for file in files for number, text in file.nearest]
+    return [
+        {"path": file.path, "line": number, "text": text} for file in files for number, text in file.nearest
+    ]

@@ -19,14 +19,28 @@ def check(python: str | None, path: str, before: bytes, after: bytes) -> None:
     except OSError:  # an interpreter of another architecture, in an image that is being built
         problem = _own_new(path, before, after)
     if problem:
-        raise AgentError("does-not-compile", f"the patched {path} does not compile: {problem}; nothing was changed",
-                         "the patch does not fit this release; correct its entry")
+        raise AgentError(
+            "does-not-compile",
+            f"the patched {path} does not compile: {problem}; nothing was changed",
+            "the patch does not fit this release; correct its entry",
+        )
 
 
 def _ask(python: str, path: str, content: bytes) -> str | None:
-    done = subprocess.run([python, "-I", "-S", "-B", "-W", "ignore", "-c", _CHECK, path], input=content,
-                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd="/", timeout=60, check=False)
-    return None if done.returncode == 0 else (done.stderr.decode(errors="replace").strip().splitlines() or ["?"])[-1]
+    done = subprocess.run(
+        [python, "-I", "-S", "-B", "-W", "ignore", "-c", _CHECK, path],
+        input=content,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        cwd="/",
+        timeout=60,
+        check=False,
+    )
+    return (
+        None
+        if done.returncode == 0
+        else (done.stderr.decode(errors="replace").strip().splitlines() or ["?"])[-1]
+    )
 
 
 def _own_new(path: str, before: bytes, after: bytes) -> str | None:

@@ -67,7 +67,9 @@ def unified_diff(before: bytes, after: bytes, path: str) -> str:
     """The change of one file, as `diff -u` shows it."""
     old, new = (content.decode("utf-8", "replace").splitlines(True) for content in (before, after))
     lines = difflib.unified_diff(old, new, "a/" + path, "b/" + path)
-    return "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)
+    return "".join(
+        line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines
+    )
 
 
 def nearest_lines(text: str, find: str, limit: int = 3) -> tuple[tuple[int, str], ...]:
@@ -88,11 +90,15 @@ def _look_at(text: str, change: dict[str, Any]) -> Look:
     wanted = change.get("count", 1)
     if len(found) == wanted:
         return Look(UNPATCHED)
-    if not found and len(replaced) >= wanted:
+    if not found and len(replaced) == wanted:
         return Look(PATCHED)
     where = f" in class {change['within']}" if change.get("within") else ""
     anchor = max(change["find"].splitlines(), key=len).strip()
-    problem = f"`{anchor}` is there {len(found)} times{where}, not {wanted}" if found else f"`{anchor}` is not there{where}"
+    problem = (
+        f"`{anchor}` is there {len(found)} times{where}, not {wanted}"
+        if found
+        else f"`{anchor}` is not there{where}"
+    )
     return Look(MISMATCH, problem, nearest_lines(text, change["find"]))
 
 
@@ -123,7 +129,11 @@ def _spots(text: str, needle: str, scope: Span, whole_lines: bool) -> list[int]:
 
 
 def _outside(inner: list[int], inner_size: int, outer: list[int], outer_size: int) -> list[int]:
-    return [at for at in inner if not any(start <= at and at + inner_size <= start + outer_size for start in outer)]
+    return [
+        at
+        for at in inner
+        if not any(start <= at and at + inner_size <= start + outer_size for start in outer)
+    ]
 
 
 def _scope(text: str, class_name: str | None) -> Span | None:
@@ -133,7 +143,9 @@ def _scope(text: str, class_name: str | None) -> Span | None:
     head = re.search(rf"^class {re.escape(class_name)}\b.*$", text, re.MULTILINE)
     if head is None:
         return None
-    following = re.compile(r"^(?:class|def|async def|@|if|[A-Za-z_]\w* *[=:(])", re.MULTILINE).search(text, head.end())
+    following = re.compile(r"^(?:class|def|async def|@|if|[A-Za-z_]\w* *[=:(])", re.MULTILINE).search(
+        text, head.end()
+    )
     return Span(head.start(), following.start() if following else len(text))
 
 

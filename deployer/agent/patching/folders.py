@@ -44,8 +44,10 @@ def real_path(root: str, path: str) -> str:
     real = os.path.realpath(os.path.join(root, path))
     if not real.startswith(root.rstrip("/") + "/"):
         raise AgentError(
-            "link-leads-out", f"{os.path.join(root, path)} is a symbolic link to {real}, outside the package",
-            "other installations may share that file; reinstall with copies (uv: --link-mode=copy)")
+            "link-leads-out",
+            f"{os.path.join(root, path)} is a symbolic link to {real}, outside the package",
+            "other installations may share that file; reinstall with copies (uv: --link-mode=copy)",
+        )
     return os.path.relpath(real, root)
 
 
@@ -95,7 +97,9 @@ def new_name(name: str) -> str:
 
 def write_new(folder: int, name: str, content: bytes, status: Status) -> None:
     """Create a file, durable, with the mode and owner it is to have."""
-    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    fd = os.open(
+        name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder
+    )
     try:
         view = memoryview(content)
         while view:
@@ -128,7 +132,9 @@ def drop_compiled(folder: int, name: str) -> None:
     """Remove the compiled forms of a source file, of every interpreter and optimisation level."""
     stem = name[: -len(".py")] if name.endswith(".py") else name
     try:
-        cache = os.open("__pycache__", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        cache = os.open(
+            "__pycache__", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder
+        )
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR):
             return
@@ -146,10 +152,13 @@ def held(root: str) -> Iterator[None]:
     """Keep other patch runs, of whatever state folder, off this package."""
     fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AgentError(
+                "locked", f"another patch run works on {root}", "wait for it to end", 6
+            ) from None
         yield
-    except BlockingIOError:
-        raise AgentError("locked", f"another patch run works on {root}", "wait for it to end", 6) from None
     finally:
         os.close(fd)
 
@@ -164,7 +173,9 @@ def refusal(error: OSError, path: str) -> AgentError:
             owner = f" (it belongs to {_user(uid)}, this runs as {_user(os.geteuid())})"
         except OSError:
             pass
-    return AgentError(kind, f"{path}: {os.strerror(error.errno or 0)}{owner}; nothing was changed", _HINTS.get(kind, ""))
+    return AgentError(
+        kind, f"{path}: {os.strerror(error.errno or 0)}{owner}; nothing was changed", _HINTS.get(kind, "")
+    )
 
 
 def _user(uid: int) -> str:

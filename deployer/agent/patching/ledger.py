@@ -1,4 +1,4 @@
-"""What was done to which file, kept below `patches/` in the state folder: originals, records, the current map, the journal."""
+"""What was done to which file, below `patches/` in the state folder: originals, records, the current map, the journal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any, Iterator, Mapping
 
-from ..durable import append_line, make_folder, read_json, read_lines, remove, sync_folder, write_file, write_json
+from ..durable import (
+    append_line,
+    make_folder,
+    read_json,
+    read_lines,
+    remove,
+    sync_folder,
+    write_file,
+    write_json,
+)
 from ..errors import AgentError
 from .states import sha256
 
@@ -49,8 +58,11 @@ class Ledger:
             make_folder(self.originals)
             fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         except OSError as error:
-            raise AgentError("state-folder", f"cannot keep records in {self.folder}: {error.strerror}",
-                             "run it as root, or give a state folder that can be written") from error
+            raise AgentError(
+                "state-folder",
+                f"cannot keep records in {self.folder}: {error.strerror}",
+                "run it as root, or give a state folder that can be written",
+            ) from error
         try:
             self._wait(fd)
             os.ftruncate(fd, 0)
@@ -127,6 +139,7 @@ class Ledger:
             except BlockingIOError:
                 if time.monotonic() > until:
                     holder = os.pread(fd, 500, 0).decode(errors="replace")
-                    raise AgentError("locked", f"another patch run is under way: {holder}",
-                                     "wait for it to end", 6) from None
+                    raise AgentError(
+                        "locked", f"another patch run is under way: {holder}", "wait for it to end", 6
+                    ) from None
                 time.sleep(0.05)

@@ -39,7 +39,9 @@ def locate(engine: dict[str, Any]) -> Package:
         return _of_path(os.path.expanduser(str(engine["path"])))
     python = str(engine.get("python") or "")
     if not os.path.isabs(python):
-        raise AgentError("bad-request", f"the engine's interpreter is not an absolute path: {python!r}", exit_code=2)
+        raise AgentError(
+            "bad-request", f"the engine's interpreter is not an absolute path: {python!r}", exit_code=2
+        )
     for folder in str(engine.get("python_path") or "").split(":"):
         if folder and _is_package(os.path.join(folder, "sglang")):
             return _package(os.path.join(folder, "sglang"), None, python)
@@ -71,47 +73,73 @@ def _of_path(path: str) -> Package:
     for python in (os.path.join(path, "bin", name) for name in ("python", "python3")):
         if os.access(python, os.X_OK):
             return _of_python(os.path.abspath(python))
-    for folder in sorted(glob.glob(os.path.join(glob.escape(path), "lib*", "python3*", "site-packages", "sglang"))):
+    for folder in sorted(
+        glob.glob(os.path.join(glob.escape(path), "lib*", "python3*", "site-packages", "sglang"))
+    ):
         if _is_package(folder):
             return _package(folder, None, None)
     raise AgentError(
-        "engine-not-found", f"no sglang package under {path}",
-        "give a virtual environment, the sglang package folder itself, or a source checkout", 2)
+        "engine-not-found",
+        f"no sglang package under {path}",
+        "give a virtual environment, the sglang package folder itself, or a source checkout",
+        2,
+    )
 
 
 def _of_python(python: str) -> Package:
     """The package that an interpreter would import, asked in isolated mode; editable installs and .pth included."""
     if not os.access(python, os.X_OK):
-        raise AgentError("engine-not-found", f"the engine's interpreter {python} is not there or cannot be run",
-                         "check `engine: python:` of the service")
+        raise AgentError(
+            "engine-not-found",
+            f"the engine's interpreter {python} is not there or cannot be run",
+            "check `engine: python:` of the service",
+        )
     try:
-        done = subprocess.run([python, "-I", "-B", "-c", _PROBE], stdin=subprocess.DEVNULL, capture_output=True,
-                              timeout=60, cwd="/", check=False)
+        done = subprocess.run(
+            [python, "-I", "-B", "-c", _PROBE],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=60,
+            cwd="/",
+            check=False,
+        )
         answer = json.loads(done.stdout.decode().strip().splitlines()[-1])
     except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
-        raise AgentError("engine-not-found", f"{python} could not say where sglang is: {error}",
-                         "check that the engine's interpreter runs") from error
+        raise AgentError(
+            "engine-not-found",
+            f"{python} could not say where sglang is: {error}",
+            "check that the engine's interpreter runs",
+        ) from error
     for folder in answer["folders"]:
         if _is_package(folder):
             return _package(folder, answer["version"], python)
-    raise AgentError("engine-not-found", f"{python} has no sglang package",
-                     "check `engine: python:` of the service, or install sglang there")
+    raise AgentError(
+        "engine-not-found",
+        f"{python} has no sglang package",
+        "check `engine: python:` of the service, or install sglang there",
+    )
 
 
 def _package(folder: str, installed: str | None, python: str | None) -> Package:
     real = os.path.realpath(folder)
-    return Package(real, _version(real) or installed or _metadata_version(real), python or _nearby_python(real))
+    return Package(
+        real, _version(real) or installed or _metadata_version(real), python or _nearby_python(real)
+    )
 
 
 def _is_package(folder: str) -> bool:
-    return os.path.basename(os.path.realpath(folder)) == "sglang" and os.path.isfile(os.path.join(folder, "__init__.py"))
+    return os.path.basename(os.path.realpath(folder)) == "sglang" and os.path.isfile(
+        os.path.join(folder, "__init__.py")
+    )
 
 
 def _nearby_python(folder: str) -> str | None:
     """The interpreter of the virtual environment that a package folder lies in."""
     prefix = os.path.abspath(os.path.join(folder, *[os.pardir] * 4))
     python = os.path.join(prefix, "bin", "python")
-    return python if os.path.isfile(os.path.join(prefix, "pyvenv.cfg")) and os.access(python, os.X_OK) else None
+    return (
+        python if os.path.isfile(os.path.join(prefix, "pyvenv.cfg")) and os.access(python, os.X_OK) else None
+    )
 
 
 def _version(folder: str) -> str | None:

@@ -31,7 +31,7 @@ def carry_out(
     lines: Sequence[Mapping[str, Any]],
 ) -> None:
     """Replace the files and note it; on any failure every file has its old bytes again."""
-    journal = {
+    journal: dict[str, Any] = {
         "phase": _STAGING,
         "package": package,
         "moves": [_journal_move(ledger, move) for move in moves],
@@ -41,8 +41,8 @@ def carry_out(
     }
     ledger.write_journal(journal)
     try:
-        for move, entry in zip(moves, journal["moves"]):
-            _stage(package, move.path, entry["new"], move.after, move.status)
+        for number, move in enumerate(moves):
+            _stage(package, move.path, journal["moves"][number]["new"], move.after, move.status)
         journal["phase"] = _REPLACING
         ledger.write_journal(journal)
         for entry in journal["moves"]:
@@ -62,20 +62,26 @@ def recover(ledger: Ledger) -> str | None:
     if not os.path.isdir(package):
         ledger.close_journal()
         return f"a run on {package} was cut off and the package is gone"
-    if journal["phase"] == _REPLACING and all(_can_be_replaced(package, entry) for entry in journal["moves"]):
-        try:
-            for entry in journal["moves"]:
-                if _hash(package, entry["path"]) != entry["after_sha256"]:
-                    _replace(package, entry)
-                else:
-                    _drop_compiled(package, entry["path"])
-            _finish(ledger, journal)
+    with folders.held(package):
+        if journal["phase"] == _REPLACING and all(_can_be_replaced(package, entry) for entry in journal["moves"]):
+            _complete(ledger, journal)
             return f"completed what a killed run had begun in {package}"
-        except (OSError, AgentError) as error:
-            _undo(ledger, journal, error)
-            raise
-    _undo(ledger, journal, None)
+        _undo(ledger, journal, None)
     return f"took back what a killed run had begun in {package}"
+
+
+def _complete(ledger: Ledger, journal: Mapping[str, Any]) -> None:
+    package = journal["package"]
+    try:
+        for entry in journal["moves"]:
+            if _hash(package, entry["path"]) != entry["after_sha256"]:
+                _replace(package, entry)
+            else:
+                _drop_compiled(package, entry["path"])
+        _finish(ledger, journal)
+    except (OSError, AgentError) as error:
+        _undo(ledger, journal, error)
+        raise
 
 
 def _journal_move(ledger: Ledger, move: Move) -> dict[str, Any]:
@@ -104,8 +110,11 @@ def _replace(package: str, entry: Mapping[str, Any]) -> None:
         with folders.opened(package, entry["path"]) as (folder, name):
             found = folders.read(folder, name)
             if found is None or sha256(found[0]) != entry["before_sha256"]:
-                raise AgentError("changed-meanwhile", f"{whole} was changed while it was being patched; nothing was changed",
-                                 "see who else works on this engine, then try again")
+                raise AgentError(
+                    "changed-meanwhile",
+                    f"{whole} was changed while it was being patched; nothing was changed",
+                    "see who else works on this engine, then try again",
+                )
             folders.rename(folder, entry["new"], name)
             folders.drop_compiled(folder, name)
     except OSError as error:
@@ -115,7 +124,9 @@ def _replace(package: str, entry: Mapping[str, Any]) -> None:
 def _can_be_replaced(package: str, entry: Mapping[str, Any]) -> bool:
     now = _hash(package, entry["path"])
     beside = os.path.join(os.path.dirname(entry["path"]), entry["new"])
-    return now == entry["after_sha256"] or (now == entry["before_sha256"] and _hash(package, beside) == entry["after_sha256"])
+    return bool(now == entry["after_sha256"]) or (
+        now == entry["before_sha256"] and _hash(package, beside) == entry["after_sha256"]
+    )
 
 
 def _undo(ledger: Ledger, journal: Mapping[str, Any], cause: Exception | None) -> None:
@@ -127,20 +138,26 @@ def _undo(ledger: Ledger, journal: Mapping[str, Any], cause: Exception | None) -
         ledger.close_journal()
     except (OSError, AgentError) as error:
         names = ", ".join(entry["path"] for entry in journal["moves"])
-        raise AgentError("half-done", f"{names} in {journal['package']} may be old or new: {error} (first: {cause})",
-                         "run the same command again: it ends what was begun", 4) from error
+        raise AgentError(
+            "half-done",
+            f"{names} in {journal['package']} may be old or new: {error} (first: {cause})",
+            "run the same command again: it ends what was begun",
+            4,
+        ) from error
 
 
 def _put_back(ledger: Ledger, package: str, entry: Mapping[str, Any]) -> None:
+    if not os.path.isdir(os.path.dirname(os.path.join(package, entry["path"]))):
+        return  # another release of the package has come meanwhile
     with folders.opened(package, entry["path"]) as (folder, name):
         folders.unlink(folder, entry["new"])
         folders.unlink(folder, entry["back"])
         found = folders.read(folder, name)
-        if found is None or sha256(found[0]) != entry["after_sha256"] or entry["after_sha256"] == entry["before_sha256"]:
+        if found is None or sha256(found[0]) != entry["after_sha256"]:
             return
         original = ledger.original(entry["before_sha256"])
         if original is None:
-            raise AgentError("original-lost", f"the kept original of {entry['path']} is gone from {ledger.originals}")
+            raise AgentError("original-lost", f"the original of {entry['path']} is gone from {ledger.originals}")
         folders.write_new(folder, entry["back"], original, found[1])
         folders.rename(folder, entry["back"], name)
         folders.drop_compiled(folder, name)

@@ -50,7 +50,9 @@ def in_spans(version: str | None, spans: Sequence[Sequence[str | None]] | None) 
     return key is not None and any(_in_span(key, first, last) for first, last in spans)
 
 
-def standing(version: str | None, spans: Sequence[Sequence[str | None]] | None, checked_through: str | None) -> str:
+def standing(
+    version: str | None, spans: Sequence[Sequence[str | None]] | None, checked_through: str | None
+) -> str:
     """Where a release stands: affected, before, between or after the affected ones, or unknown to the patch."""
     if spans is None or in_spans(version, spans):
         return AFFECTED

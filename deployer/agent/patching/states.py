@@ -76,7 +76,13 @@ def judge(patch: Mapping[str, Any], version: str | None, views: Mapping[str, Fil
     cured = all(verdict.cured for verdict in files)
     ours = all(verdict.state == APPLIED and _own(patch, views[verdict.path]) for verdict in files)
     if place == UNKNOWN and not ours:
-        return Verdict(UNKNOWN_STATE, f"{_unknown_reason(patch, version)}; by its text: {reason}", cured, worst.state, files)
+        return Verdict(
+            UNKNOWN_STATE,
+            f"{_unknown_reason(patch, version)}; by its text: {reason}",
+            cured,
+            worst.state,
+            files,
+        )
     return Verdict(worst.state, reason, cured, worst.state, files)
 
 
@@ -110,17 +116,25 @@ def _judge_file(
     if place == AFTER:
         return _judge_after(target, version, seen)
     if seen.kind == edits.UPSTREAM:
-        return FileVerdict(path, FIXED_UPSTREAM, f"upstream's own fix is in the text of {_name(version)}", True, target)
+        return FileVerdict(
+            path, FIXED_UPSTREAM, f"upstream's own fix is in the text of {_name(version)}", True, target
+        )
     if seen.kind == edits.PATCHED:
-        return FileVerdict(path, APPLIED, "the fix is in the text, put there by other hands: no record of it", True, target)
+        return FileVerdict(
+            path, APPLIED, "the fix is in the text, put there by other hands: no record of it", True, target
+        )
     edited = _edited_by_others(view)
     if seen.kind == edits.MISMATCH:
         also = "; the file is not as the wheel brought it" if edited else ""
         return FileVerdict(path, CONFLICT, f"{path}: {seen.problem}{also}", False, target, seen.nearest)
     if edited:
-        return FileVerdict(path, DRIFTED, f"someone edited {path}: it is not as the wheel brought it", False, target)
+        return FileVerdict(
+            path, DRIFTED, f"someone edited {path}: it is not as the wheel brought it", False, target
+        )
     back = _own(patch, view) and version == (view.record or {}).get("engine_version")
-    reason = f"{_name(version)} has the mistake" + ("; the patched file was put back (reinstalled?)" if back else "")
+    reason = f"{_name(version)} has the mistake" + (
+        "; the patched file was put back (reinstalled?)" if back else ""
+    )
     return FileVerdict(path, NEEDED, reason, False, target)
 
 
@@ -146,9 +160,13 @@ def _judge_after(target: Mapping[str, Any], version: str | None, seen: edits.Loo
     """The state in a release that is known to come after the last affected one."""
     path = target["path"]
     if seen.kind == edits.UNPATCHED:
-        return FileVerdict(path, DRIFTED, f"{version} has no such mistake, but this {path} has it", False, target)
+        return FileVerdict(
+            path, DRIFTED, f"{version} has no such mistake, but this {path} has it", False, target
+        )
     if seen.kind == edits.MISMATCH:
-        return FileVerdict(path, NOT_AFFECTED, f"neither the mistake nor the fix is in {path} of {version}", True, target)
+        return FileVerdict(
+            path, NOT_AFFECTED, f"neither the mistake nor the fix is in {path} of {version}", True, target
+        )
     return FileVerdict(path, FIXED_UPSTREAM, f"{version} has upstream's own fix", True, target)
 
 
@@ -156,9 +174,13 @@ def _judge_known_issue(patch: Mapping[str, Any], version: str | None, place: str
     """The state of an entry that has no patch, by the release alone."""
     if place == AFFECTED:
         ways = "; ".join(patch.get("workarounds") or ["no workaround is known"])
-        return Verdict(NEEDED, f"{version} has this problem and there is no patch for it: {ways}", False, NEEDED)
+        return Verdict(
+            NEEDED, f"{version} has this problem and there is no patch for it: {ways}", False, NEEDED
+        )
     if place == UNKNOWN:
-        return Verdict(UNKNOWN_STATE, f"{_unknown_reason(patch, version)}; there is no patch to judge it by", False)
+        return Verdict(
+            UNKNOWN_STATE, f"{_unknown_reason(patch, version)}; there is no patch to judge it by", False
+        )
     return Verdict(NOT_AFFECTED, f"{version} comes after the last affected release", True)
 
 

@@ -1,4 +1,4 @@
-"""What applying or reverting means for the bytes and the records of a package, patch by patch. Pure but for kept originals."""
+"""What applying or reverting means for the bytes and the records of a package, patch by patch. Writes nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Mapping, NamedTuple
 
 from . import edits
 from .ledger import Ledger, now
-from .states import APPLIED, CONFLICT, DRIFTED, NEEDED, UNKNOWN_STATE, FileVerdict, Verdict, sha256
+from .states import APPLIED, CONFLICT, DRIFTED, NEEDED, Verdict, sha256
 from .subject import Subject
 
 Contents = Mapping[str, "bytes | None"]
@@ -34,9 +34,8 @@ class Step(NamedTuple):
     refusal: "Refusal | None" = None
 
 
-def applying(subject: Subject, request: Mapping[str, Any], ledger: Ledger) -> tuple[list[Step], Records]:
+def applying(subject: Subject, request: Mapping[str, Any]) -> tuple[list[Step], Records]:
     """The steps that apply every patch in order, each upon the one before, and the records to hold then."""
-    del ledger
     return _in_order(subject, request, _apply)
 
 
@@ -59,7 +58,9 @@ class _Run(NamedTuple):
 
 
 def _in_order(subject: Subject, request: Mapping[str, Any], one: Any) -> tuple[list[Step], Records]:
-    run = _Run(str(request.get("who") or "unknown"), now(), secrets.token_hex(4), bool(request.get("accept_edited")))
+    run = _Run(
+        str(request.get("who") or "unknown"), now(), secrets.token_hex(4), bool(request.get("accept_edited"))
+    )
     contents: Contents = subject.contents()
     steps = []
     for patch in subject.patches:
@@ -84,7 +85,9 @@ def _apply(subject: Subject, step: Step, run: _Run) -> "tuple[Step, Records]":
         try:
             new = edits.encode(edits.make(edits.decode(old), found.target["changes"]))
         except ValueError as problem:
-            return step._replace(refusal=Refusal("conflict", f"{patch['name']}: {found.path}: {problem}", "")), subject.records
+            return step._replace(
+                refusal=Refusal("conflict", f"{patch['name']}: {found.path}: {problem}", "")
+            ), subject.records
         line = _line(subject, patch, path, old, new, run, "apply")
         contents[path] = new
         records[path] = _with_patch(records.get(path), line, found.target)
@@ -95,16 +98,22 @@ def _apply(subject: Subject, step: Step, run: _Run) -> "tuple[Step, Records]":
 def _refusal_to_apply(patch: Mapping[str, Any], verdict: Verdict, run: _Run) -> "Refusal | None":
     name = patch["name"]
     if verdict.judged == CONFLICT:
-        near = "; ".join(f"{file.path}:{number}: {text.strip()}" for file in verdict.files for number, text in file.nearest)
+        near = "; ".join(
+            f"{file.path}:{number}: {text.strip()}" for file in verdict.files for number, text in file.nearest
+        )
         return Refusal("conflict", f"{name}: {verdict.reason}", f"nearest lines: {near}" if near else "")
     if verdict.judged == DRIFTED and not run.accept_edited:
-        return Refusal("drifted", f"{name}: {verdict.reason}", "look at the file, then reinstall it or accept the edit")
+        return Refusal(
+            "drifted", f"{name}: {verdict.reason}", "look at the file, then reinstall it or accept the edit"
+        )
     if verdict.judged == NEEDED and not patch["files"]:
         return Refusal("no-patch", f"{name}: {verdict.reason}", "; ".join(patch.get("workarounds") or ()))
     return None
 
 
-def _with_patch(record: "Mapping[str, Any] | None", line: Mapping[str, Any], target: Mapping[str, Any]) -> dict[str, Any]:
+def _with_patch(
+    record: "Mapping[str, Any] | None", line: Mapping[str, Any], target: Mapping[str, Any]
+) -> dict[str, Any]:
     """The record of a file after one more patch; a record that is not of these bytes is begun anew."""
     if record is None or record["after_sha256"] != line["before_sha256"]:
         record = {"original_sha256": line["before_sha256"], "patches": []}
@@ -121,17 +130,26 @@ def _revert(subject: Subject, step: Step, run: _Run, ledger: Ledger) -> "tuple[S
     name = step.patch["name"]
     held = {path: record for path, record in subject.records.items() if _names(record, name)}
     if not held and step.verdict.judged == APPLIED:
-        refusal = Refusal("not-ours", f"{name} was not applied by deploy: there is no original to put back",
-                          "reinstall the engine's package to be rid of it")
+        refusal = Refusal(
+            "not-ours",
+            f"{name} was not applied by deploy: there is no original to put back",
+            "reinstall the engine's package to be rid of it",
+        )
         return step._replace(refusal=refusal), subject.records
     contents, records, lines = dict(step.before), dict(subject.records), []
     for path, record in held.items():
         old = contents.get(path)
         digest = None if old is None else sha256(old)
         if old is None or digest != record["after_sha256"]:
-            if digest not in (None, record["original_sha256"]) and record["engine_version"] == subject.package.version:
-                refusal = Refusal("drifted", f"{name}: someone edited {path} since it was patched; nothing was changed",
-                                  f"its original is kept as {ledger.originals}/{record['original_sha256']}")
+            if (
+                digest not in (None, record["original_sha256"])
+                and record["engine_version"] == subject.package.version
+            ):
+                refusal = Refusal(
+                    "drifted",
+                    f"{name}: someone edited {path} since it was patched; nothing was changed",
+                    f"its original is kept as {ledger.originals}/{record['original_sha256']}",
+                )
                 return step._replace(refusal=refusal), subject.records
             del records[path]
             continue
@@ -146,19 +164,28 @@ def _revert(subject: Subject, step: Step, run: _Run, ledger: Ledger) -> "tuple[S
     return step._replace(after=contents, lines=tuple(lines)), records
 
 
-def _without_patch(record: Mapping[str, Any], name: str, ledger: Ledger) -> "tuple[bytes | Refusal, dict[str, Any]]":
+def _without_patch(
+    record: Mapping[str, Any], name: str, ledger: Ledger
+) -> "tuple[bytes | Refusal, dict[str, Any]]":
     """The original bytes with the file's other patches made again, and the record of that."""
     content = ledger.original(record["original_sha256"])
     if content is None:
-        lost = Refusal("original-lost", f"{name}: the kept original {record['original_sha256']} is gone or damaged",
-                       "reinstall the engine's package to be rid of the patch")
+        lost = Refusal(
+            "original-lost",
+            f"{name}: the kept original {record['original_sha256']} is gone or damaged",
+            "reinstall the engine's package to be rid of the patch",
+        )
         return lost, {}
     patches = []
     for other in (one for one in record["patches"] if one["patch"] != name):
         try:
             made = edits.encode(edits.make(edits.decode(content), other["changes"]))
         except ValueError as problem:
-            needs = Refusal("conflict", f"{name}: {other['patch']} was made upon it: {problem}", f"revert {other['patch']} first")
+            needs = Refusal(
+                "conflict",
+                f"{name}: {other['patch']} was made upon it: {problem}",
+                f"revert {other['patch']} first",
+            )
             return needs, {}
         patches.append({**other, "before_sha256": sha256(content), "after_sha256": sha256(made)})
         content = made

@@ -49,15 +49,21 @@ def read_subject(request: Mapping[str, Any], ledger: Ledger) -> Subject:
     """Find the package and read what the patches look at; files of patches that this release cannot need are left."""
     patches = [_checked(patch) for patch in request.get("patches", [])]
     package = locate(request["engine"])
-    wanted = [path for patch in patches if _looks_at_files(patch, package.version) for path in paths_of(patch)]
+    wanted = [
+        path for patch in patches if _looks_at_files(patch, package.version) for path in paths_of(patch)
+    ]
     records = ledger.file_records(package.folder)
     names = {patch["name"] for patch in patches}
-    wanted += [path for path, record in records.items() if any(one["patch"] in names for one in record["patches"])]
+    wanted += [
+        path for path, record in records.items() if any(one["patch"] in names for one in record["patches"])
+    ]
     sources = {path: _source(package.folder, path) for path in dict.fromkeys(wanted)}
     return Subject(package, patches, sources, wheel_hashes(package, sources), records)
 
 
-def hashes(subject: Subject, patch: Mapping[str, Any], contents: Mapping[str, "bytes | None"]) -> dict[str, "str | None"]:
+def hashes(
+    subject: Subject, patch: Mapping[str, Any], contents: Mapping[str, "bytes | None"]
+) -> dict[str, "str | None"]:
     """The hash of every file that a patch looks at, by the patch's path."""
     found = {}
     for path in paths_of(patch):

@@ -11,7 +11,7 @@ from . import compiles, folders
 from .answers import PatchRefused, answer, refuse
 from .ledger import Ledger
 from .moves import Move, carry_out, recover
-from .steps import Step, applying, reverting
+from .steps import Records, Step, applying, reverting
 from .subject import Subject, read_subject
 
 __all__ = ["PatchRefused", "apply", "inspect", "plan", "revert"]
@@ -32,7 +32,7 @@ def plan(request: Request, state_folder: str) -> dict[str, Any]:
     """What `apply` (or `revert`, by `"verb"`) would change, as diffs; refusals are in the states, nothing is raised."""
     ledger = Ledger(state_folder)
     subject = read_subject(request, ledger)
-    steps, _ = (reverting if request.get("verb") == "revert" else applying)(subject, request, ledger)
+    steps, _ = _steps(subject, request, ledger, str(request.get("verb", "apply")))
     return answer(subject, steps, diffs=True, pending=ledger.read_journal() is not None)
 
 
@@ -51,7 +51,7 @@ def _change(request: Request, ledger: Ledger, verb: str) -> dict[str, Any]:
         recovered = recover(ledger)
         subject = read_subject(request, ledger)
         with folders.held(subject.package.folder):
-            steps, records = (applying if verb == "apply" else reverting)(subject, request, ledger)
+            steps, records = _steps(subject, request, ledger, verb)
             refuse(subject, steps, verb)
             moves = _moves(subject, steps)
             _check(subject, moves)
@@ -63,14 +63,21 @@ def _change(request: Request, ledger: Ledger, verb: str) -> dict[str, Any]:
         return answer(done, _read_back(done, steps), recovered=recovered)
 
 
+def _steps(subject: Subject, request: Request, ledger: Ledger, verb: str) -> "tuple[list[Step], Records]":
+    return reverting(subject, request, ledger) if verb == "revert" else applying(subject, request)
+
+
 @contextmanager
 def _state_errors(ledger: Ledger) -> Iterator[None]:
     """Errors of the state folder as refusals; those of the package have their own."""
     try:
         yield
     except OSError as error:
-        raise AgentError("state-folder", f"cannot keep records in {ledger.folder}: {error.strerror or error}",
-                         "free some space, or give a state folder that can be written") from error
+        raise AgentError(
+            "state-folder",
+            f"cannot keep records in {ledger.folder}: {error.strerror or error}",
+            "free some space, or give a state folder that can be written",
+        ) from error
 
 
 def _moves(subject: Subject, steps: "list[Step]") -> "list[Move]":
@@ -88,14 +95,20 @@ def _moves(subject: Subject, steps: "list[Step]") -> "list[Move]":
 
 def _check(subject: Subject, moves: "list[Move]") -> None:
     for move in moves:
-        compiles.check(subject.package.python, os.path.join(subject.package.folder, move.path), move.before, move.after)
+        compiles.check(
+            subject.package.python, os.path.join(subject.package.folder, move.path), move.before, move.after
+        )
 
 
 def _read_back(subject: Subject, steps: "list[Step]") -> "list[Step]":
     """The steps with the states read from the disk; a file that is not as it was written is an error."""
     contents = subject.contents()
     for path, content in steps[-1].after.items() if steps else ():
-        if contents.get(path) != content:
-            raise AgentError("changed-meanwhile", f"{os.path.join(subject.package.folder, path)} is not as it was written",
-                             "see who else works on this engine", 4)
+        if path in contents and contents[path] != content:
+            raise AgentError(
+                "changed-meanwhile",
+                f"{os.path.join(subject.package.folder, path)} is not as it was written",
+                "see who else works on this engine",
+                4,
+            )
     return [step._replace(verdict_after=subject.judge(step.patch, contents)) for step in steps]

@@ -7,6 +7,7 @@ from .. import durable
 from ..errors import AgentError
 from ..layout import ServiceLayout
 from ..retention import prune
+from ..store import Store
 from .checks import check
 from .commit import commit, settle_back, standing
 from .readiness import ready
@@ -33,7 +34,7 @@ def activate(paths: ServiceLayout, ports: Ports) -> int:
     """Run the open transaction of a service to its end, wherever an earlier run of this process left it."""
     tx = open_transaction(paths, ports)
     if tx is None:
-        ports.systemd.disable(paths.activation_unit)
+        let_go(paths, ports)
         return 0
     tx.store.write_lease(tx.state)
     notice_reboot(tx)
@@ -178,19 +179,26 @@ def count_downtime(tx: Transaction, step: Step) -> None:
 
 
 def close(tx: Transaction) -> None:
-    """Write the outcome where it is looked for, let the service go, and leave nothing enabled behind."""
+    """Write the outcome where it is looked for, then let the service go."""
     outcome = document(tx)
-    with durable.guarded(tx.paths.guard):
-        if not any(e.get("transaction") == outcome["transaction"] for e in tx.store.history()):
-            durable.append_line(tx.paths.history, outcome)
-        tx.tell("outcome", **{k: v for k, v in outcome.items() if k not in ("event", "seq", "at")})
-        tx.state["closed"], tx.state["result"] = True, outcome
-        tx.save()
-        tx.store.drop_lease()
-    durable.remove(tx.paths.ballast)
-    tx.ports.systemd.disable(tx.paths.activation_unit)
+    if not any(e.get("transaction") == outcome["transaction"] for e in tx.store.history()):
+        durable.append_line(tx.paths.history, outcome)
     if outcome["outcome"] == "committed":
         prune(tx.store, int(tx.state.get("keep_releases", 10)))
+    tx.tell("outcome", **{k: v for k, v in outcome.items() if k not in ("event", "seq", "at")})
+    tx.state["closed"], tx.state["result"] = True, outcome
+    tx.save()
+    let_go(tx.paths, tx.ports)
+
+
+def let_go(paths: ServiceLayout, ports: Ports) -> None:
+    """Leave nothing of a closed transaction: no lease, no reserve, nothing enabled. May be done twice."""
+    with durable.guarded(paths.guard):
+        if Store(paths).open_transaction() is not None:
+            return  # another one began since; it is not ours to end
+        durable.remove(paths.lease)
+        durable.remove(paths.ballast)
+        ports.systemd.disable(paths.activation_unit)
 
 
 def document(tx: Transaction) -> Dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Lets PyPI's torchvision import beside a CPU build of torch: declares operators whose library cannot load."""
+"""Lets PyPI's torchvision import beside a CPU build of torch: declares the operators it cannot load."""
 
 import sys
 from collections.abc import Sequence

@@ -42,7 +42,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 import warnings
 
 from .standin.arguments import parse_arguments
@@ -62,7 +61,9 @@ def _fail_early(options: Options) -> None:
     after = 0.0 if options.fail == "crash-loop" else options.fail_after_or(0)
     if not after:
         sys.exit(status)
-    threading.Thread(target=lambda: (time.sleep(after), os._exit(status)), daemon=True).start()
+    timer = threading.Timer(after, os._exit, [status])
+    timer.daemon = True
+    timer.start()
 
 
 def main() -> None:

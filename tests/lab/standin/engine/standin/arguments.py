@@ -6,7 +6,7 @@ import argparse
 import importlib
 import json
 import os
-from typing import Any, Dict, List
+from typing import Any
 
 from .options import Options
 from .releases import Release
@@ -14,7 +14,7 @@ from .releases import Release
 PACKAGE = __name__.split(".standin.", maxsplit=1)[0]
 
 
-def parse_arguments(argv: List[str], release: Release, options: Options) -> argparse.Namespace:
+def parse_arguments(argv: list[str], release: Release, options: Options) -> argparse.Namespace:
     """Exit 2 with argparse's own words when the real release would."""
     prog = "sglang serve" if release.since("0.5.20") else "launch_server.py"
     parser = argparse.ArgumentParser(prog=prog, allow_abbrev=options.abbreviations)
@@ -30,7 +30,7 @@ def parse_arguments(argv: List[str], release: Release, options: Options) -> argp
     return args
 
 
-def _expand_config(argv: List[str], parser: argparse.ArgumentParser, release: Release) -> List[str]:
+def _expand_config(argv: list[str], parser: argparse.ArgumentParser, release: Release) -> list[str]:
     """The words of `--config FILE`, put before the others so that the command line wins."""
     if "--config" not in argv:
         return argv
@@ -45,14 +45,14 @@ def _expand_config(argv: List[str], parser: argparse.ArgumentParser, release: Re
     if not os.path.exists(path):
         raise ValueError(f"Config file not found: {path}")
     switches = {name for action in parser._actions if action.nargs == 0 for name in action.option_strings}
-    words: List[str] = []
+    words: list[str] = []
     with open(path, encoding="utf-8") as file:
         for key, value in read_yaml(file.read()).items():
             words += _as_words("--" + key, value, switches if release.since("0.5.8") else set())
     return words + argv[:at] + argv[at + 2 :]
 
 
-def _as_words(flag: str, value: Any, switches: Any) -> List[str]:
+def _as_words(flag: str, value: Any, switches: Any) -> list[str]:
     if flag in switches or (flag.replace("_", "-") in switches):
         return [flag] if value is True else []
     if isinstance(value, bool):  # 0.5.3 - 0.5.7 do not know which flags are switches
@@ -62,9 +62,9 @@ def _as_words(flag: str, value: Any, switches: Any) -> List[str]:
     return [flag, json.dumps(value) if isinstance(value, dict) else str(value)]
 
 
-def read_yaml(text: str) -> Dict[str, Any]:
+def read_yaml(text: str) -> dict[str, Any]:
     """A mapping of one level; values are scalars or JSON."""
-    found: Dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#") or line.strip() in ("---", "..."):
             continue

@@ -8,13 +8,17 @@ import threading
 import time
 import uuid
 from collections import deque
-from typing import Any, Deque, Dict, Iterator, Optional, Set
+from typing import TYPE_CHECKING, Any
 
 from .logs import Log
 from .options import Options
 from .releases import Release
 
-WORDS = "this text comes from a stand in and means nothing at all so please do not read it any further".split()
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+TEXT = "this text comes from a stand in and means nothing at all so please do not read it any further"
+WORDS = TEXT.split()
 
 
 class Refused(Exception):
@@ -29,7 +33,7 @@ class Request:
     """One generation; `forced` is a text that a grammar leaves no choice about."""
 
     def __init__(
-        self, prompt_tokens: int, max_tokens: Optional[int], ignore_eos: bool, forced: Optional[str] = None
+        self, prompt_tokens: int, max_tokens: int | None, ignore_eos: bool, forced: str | None = None
     ) -> None:
         self.rid = uuid.uuid4().hex
         self.prompt_tokens = prompt_tokens
@@ -39,12 +43,13 @@ class Request:
         self.made = 0
         self.finish = "length"
         self.received = time.time()
-        self.first_token: Optional[float] = None
+        self.first_token: float | None = None
 
     @property
     def length(self) -> int:
         """How many tokens it will make."""
         if self.forced is not None:
+            self.finish = "stop"
             return len(self.pieces)
         if self.max_tokens is None:
             self.finish = "stop"
@@ -56,7 +61,7 @@ class Request:
         return self.max_tokens
 
     @property
-    def pieces(self) -> "list[str]":
+    def pieces(self) -> list[str]:
         """A forced text, cut into tokens."""
         text = self.forced or ""
         return [text[at : at + 4] for at in range(0, len(text), 4)]
@@ -76,15 +81,15 @@ class Engine:
         self.broken = threading.Event()  # a scheduler died: no token will ever come again
         self.saw_request = threading.Event()
         self.last_output = 0.0
-        self.running: Set[Request] = set()
-        self.waiting: Deque[Request] = deque()
+        self.running: set[Request] = set()
+        self.waiting: deque[Request] = deque()
         self.totals = {"requests": 0, "prompt": 0, "generated": 0}
-        self.seconds: Dict[str, Deque[float]] = {name: deque(maxlen=10000) for name in ("ttft", "e2e")}
+        self.seconds: dict[str, deque[float]] = {name: deque(maxlen=10000) for name in ("ttft", "e2e")}
         self._change = threading.Condition()
         threading.Thread(target=self._report_decoding, daemon=True).start()
 
     @property
-    def in_flight(self) -> "list[str]":
+    def in_flight(self) -> list[str]:
         with self._change:
             return [request.rid for request in (*self.running, *self.waiting)]
 
@@ -92,7 +97,7 @@ class Engine:
     def used_tokens(self) -> int:
         return sum(request.prompt_tokens + request.made for request in tuple(self.running))
 
-    def generate(self, request: Request) -> Iterator[str]:
+    def generate(self, request: Request) -> Generator[str, None, None]:
         """The pieces of the answer as they come; `request` tells how far it is."""
         self.saw_request.set()
         self._check(request)
@@ -135,7 +140,7 @@ class Engine:
             f"#queue-req: {len(self.waiting)}, {pending}{graph}"
         )
 
-    def _tokens(self, request: Request) -> Iterator[str]:
+    def _tokens(self, request: Request) -> Generator[str, None, None]:
         length = 0 if self.options.fail == "empty-text" and self.status == "Up" else request.length
         while self.broken.is_set() or (self.options.fail == "no-tokens" and self.status != "Starting"):
             time.sleep(0.1)
@@ -186,14 +191,18 @@ class Engine:
         while True:
             time.sleep(interval)
             if self.running and not self.broken.is_set():
-                graph = f"cuda graph: {not self.args.disable_cuda_graph}, " if self.release.since("0.4.6.post4") else ""
+                graph = (
+                    f"cuda graph: {not self.args.disable_cuda_graph}, "
+                    if self.release.since("0.4.6.post4")
+                    else ""
+                )
                 self.log(
                     f"Decode batch{self.release.batch_mark} #running-req: {len(self.running)}, "
                     f"#token: {self.used_tokens}, token usage: {self.token_usage:.2f}, {graph}"
                     f"gen throughput (token/s): {self.throughput:.2f}, #queue-req: {len(self.waiting)}"
                 )
 
-    def loads(self) -> Dict[str, Any]:
+    def loads(self) -> dict[str, Any]:
         """The figures of /v1/loads for the one data-parallel rank that there is."""
         running, waiting = len(self.running), len(self.waiting)
         return {

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any, Dict, List, Optional
+from contextlib import suppress
+from typing import Any
 
 FOLDER = "/run/standin-gpu"
 COUNT_FILE = "/etc/standin-gpus"
@@ -25,7 +26,7 @@ def uuid(gpu: int) -> str:
     return f"GPU-57a4d100-0000-4000-8000-{gpu:012x}"
 
 
-def visible_gpus() -> List[int]:
+def visible_gpus() -> list[int]:
     """The GPUs that CUDA_VISIBLE_DEVICES (indices or UUIDs) leaves, in its order."""
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
     count = gpu_count()
@@ -41,7 +42,7 @@ def visible_gpus() -> List[int]:
     return visible
 
 
-def start_time(pid: int) -> Optional[str]:
+def start_time(pid: int) -> str | None:
     """When the process started, so a recycled pid is not mistaken for it; None when it is gone."""
     try:
         with open(f"/proc/{pid}/stat") as file:
@@ -55,14 +56,20 @@ def claim(gpu: int, mib: int, release_seconds: float) -> None:
     """Take (or change to) so much memory of a GPU in the name of this process."""
     os.makedirs(FOLDER, mode=0o1777, exist_ok=True)
     pid = os.getpid()
-    held = {"gpu": gpu, "pid": pid, "started": start_time(pid), "mib": mib, "release_seconds": release_seconds}
+    held = {
+        "gpu": gpu,
+        "pid": pid,
+        "started": start_time(pid),
+        "mib": mib,
+        "release_seconds": release_seconds,
+    }
     new = os.path.join(FOLDER, f".{gpu}.{pid}")
     with open(new, "w") as file:
         json.dump(held, file)
     os.replace(new, os.path.join(FOLDER, f"{gpu}.{pid}"))
 
 
-def claims() -> List[Dict[str, Any]]:
+def claims() -> list[dict[str, Any]]:
     """Every claim that still counts; `alive` says whether its process does.
 
     The driver frees a dead process's memory some time after its death; here, after somebody first saw it dead.
@@ -87,7 +94,14 @@ def used_mib(gpu: int) -> int:
     return sum(held["mib"] for held in claims() if held["gpu"] == gpu)
 
 
-def _names() -> List[str]:
+def settle(seconds: float) -> None:
+    """Let memory of the dead be freed, as it is while a real engine still imports its modules."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not all(held["alive"] for held in claims()):
+        time.sleep(0.02)
+
+
+def _names() -> list[str]:
     try:
         return sorted(name for name in os.listdir(FOLDER) if name[0] != "." and not name.endswith(".dead"))
     except OSError:
@@ -104,7 +118,5 @@ def _seconds_dead(path: str) -> float:
 
 def _remove(path: str) -> None:
     for name in (path, path + ".dead"):
-        try:
+        with suppress(OSError):
             os.unlink(name)
-        except OSError:
-            pass

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from datetime import datetime, timezone
-from typing import Any, Callable, Dict, Tuple, Union
+from typing import TYPE_CHECKING, Any
 
 from .generation import Engine, Request
 
-Answer = Tuple[int, Union[str, Any]]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Answer = tuple[int, Any]
 
 
 def await_output(engine: Engine) -> int:
@@ -18,7 +20,8 @@ def await_output(engine: Engine) -> int:
     limit = float(os.environ.get("SGLANG_HEALTH_CHECK_TIMEOUT", "20"))
     probe = engine.generate(Request(1, 1, True))
     while time.time() < asked + limit:
-        next(probe, None)
+        if not engine.in_flight:
+            next(probe, None)
         if engine.last_output > asked:
             probe.close()
             engine.status = "Up"
@@ -39,7 +42,7 @@ def _clock(seconds: float) -> str:
 
 def answer(engine: Engine, path: str) -> Answer:
     """The answer to a GET or POST that generates nothing."""
-    views: Dict[str, Callable[[Engine], Answer]] = {
+    views: dict[str, Callable[[Engine], Answer]] = {
         "/ping": lambda engine: (200, {}),
         "/ready": ready,
         "/v1/models": models,
@@ -56,7 +59,11 @@ def answer(engine: Engine, path: str) -> Answer:
     }
     if path not in views or not engine.release.serves(path):
         return 404, {"detail": "Not Found"}
-    newer = {"/get_model_info": "/model_info", "/get_server_info": "/server_info", "/get_load": "/v1/loads"}.get(path)
+    newer = {
+        "/get_model_info": "/model_info",
+        "/get_server_info": "/server_info",
+        "/get_load": "/v1/loads",
+    }.get(path)
     if newer and engine.release.serves(newer):
         engine.log(
             f"Endpoint '{path}' is deprecated and will be removed in a future version. Please use '{newer}' instead."
@@ -102,7 +109,12 @@ def server_info(engine: Engine) -> Answer:
     arguments = dict(vars(engine.args))
     state = {
         "last_gen_throughput": engine.throughput,
-        "memory_usage": {"weight": 0.0, "kvcache": 0.0, "token_capacity": engine.max_total_num_tokens, "graph": 0.0},
+        "memory_usage": {
+            "weight": 0.0,
+            "kvcache": 0.0,
+            "token_capacity": engine.max_total_num_tokens,
+            "graph": 0.0,
+        },
         "effective_max_running_requests_per_dp": engine.max_running,
     }
     return 200, {
@@ -131,7 +143,7 @@ def get_load(engine: Engine) -> Answer:
 def loads(engine: Engine) -> Answer:
     load = engine.loads()
     return 200, {
-        "timestamp": datetime.now(timezone.utc).isoformat(),
+        "timestamp": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
         "version": engine.release.version,
         "dp_rank_count": 1,
         "loads": [load],
@@ -169,13 +181,15 @@ def metrics(engine: Engine) -> Answer:
         "generation_tokens_total": engine.totals["generated"],
     }
     lines = [f"# TYPE sglang:{name} gauge\nsglang:{name}{label} {value}" for name, value in gauges.items()]
-    lines += [f"# TYPE sglang:{name} counter\nsglang:{name}{label} {value}" for name, value in counters.items()]
+    lines += [
+        f"# TYPE sglang:{name} counter\nsglang:{name}{label} {value}" for name, value in counters.items()
+    ]
     for name, short in (("time_to_first_token_seconds", "ttft"), ("e2e_request_latency_seconds", "e2e")):
         lines.append(_histogram(f"sglang:{name}", label, list(engine.seconds[short])))
     return 200, "\n".join(lines) + "\n"
 
 
-def _histogram(name: str, label: str, values: "list[float]") -> str:
+def _histogram(name: str, label: str, values: list[float]) -> str:
     lines = [f"# TYPE {name} histogram"]
     for bound in (0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 8, 16, 32, 64, float("inf")):
         le = "+Inf" if bound == float("inf") else str(bound)

@@ -12,9 +12,9 @@ import sys
 import threading
 import time
 from types import FrameType
-from typing import Dict, List, Optional
 
 from ..srt.managers.scheduler import run_scheduler_process
+from . import gpus
 from .generation import Engine
 from .logs import Log
 from .model import Model
@@ -31,15 +31,17 @@ class Lifecycle:
     def __init__(self, args: argparse.Namespace, release: Release, options: Options) -> None:
         self.args, self.release, self.options = args, release, options
         self.log = Log()
-        self.children: Dict[int, str] = {}
+        self.children: dict[int, str] = {}
         self.serving = False
         self.terminated = False
+        self.crashed = ""
         self.model = Model(args.model_path)
         self.ranks = ranks(args, release)
 
     def run(self) -> None:
         """Never returns; ends as the real one ends."""
         signal.signal(signal.SIGQUIT, self._on_sigquit)
+        gpus.settle(1.0)
         capacity = self._launch()
         self._fault_after("self-kill", 0.3 * self.options.load_seconds, self._kill_itself)
         tokens = self._wait_for_schedulers(capacity)
@@ -53,7 +55,7 @@ class Lifecycle:
         threading.Thread(target=self._warm_up, daemon=True).start()
         self._watch()
 
-    def _launch(self) -> Dict[int, Rank]:
+    def _launch(self) -> dict[int, Rank]:
         """Fork every rank and the detokenizer; the reading ends of the ranks' pipes."""
         parent, readers = os.getpid(), {}
         for rank in self.ranks:
@@ -82,9 +84,9 @@ class Lifecycle:
             signal.signal(signal.SIGQUIT, signal.SIG_DFL)
         return pid
 
-    def _wait_for_schedulers(self, readers: Dict[int, Rank]) -> int:
+    def _wait_for_schedulers(self, readers: dict[int, Rank]) -> int:
         """Until every rank is ready; the number of tokens that the smallest can hold."""
-        tokens: List[int] = []
+        tokens: list[int] = []
         while readers:
             for reader in select.select(list(readers), [], [], 0.1)[0]:
                 words = os.read(reader, 100)
@@ -97,7 +99,9 @@ class Lifecycle:
 
     def _scheduler_died(self, rank: Rank) -> None:
         pid = next(pid for pid, name in self.children.items() if name == f"scheduler_{rank.number}")
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if hasattr(os, "waitstatus_to_exitcode") else -9
+        code = (
+            os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if hasattr(os, "waitstatus_to_exitcode") else -9
+        )
         kill_tree(list(self.children), itself=False)
         if self.release.watches_children:
             raise RuntimeError(
@@ -133,7 +137,9 @@ class Lifecycle:
         time.sleep(self.options.warmup_seconds)
         if not getattr(self.args, "skip_server_warmup", False):
             try:
-                self._ask("GET", "/model_info" if self.release.serves("/model_info") else "/get_model_info", None)
+                self._ask(
+                    "GET", "/model_info" if self.release.serves("/model_info") else "/get_model_info", None
+                )
                 sampling = {"temperature": 0, "max_new_tokens": 8}
                 body = {"text": "The capital city of France is", "sampling_params": sampling}
                 self._ask("POST", "/generate", json.dumps(body))
@@ -146,7 +152,7 @@ class Lifecycle:
         self._fault_after("die-after-ready", 0.5, self._crash)
         self._fault_after("scheduler-killed", 0.5, lambda: os.kill(min(self.children), signal.SIGKILL))
 
-    def _ask(self, method: str, path: str, body: Optional[str]) -> None:
+    def _ask(self, method: str, path: str, body: str | None) -> None:
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.args.host, self.args.host)
         connection = http.client.HTTPConnection(host, self.args.port, timeout=600)
         headers = {"Authorization": f"Bearer {self.args.api_key}"} if self.args.api_key else {}
@@ -159,7 +165,7 @@ class Lifecycle:
         self.log(f"Initialization failed. warmup error: Traceback (most recent call last):\n{error}\n")
         kill_tree(list(self.children), itself=True)
 
-    def _fault_after(self, kind: str, seconds: float, fault: "object") -> None:
+    def _fault_after(self, kind: str, seconds: float, fault: object) -> None:
         if self.options.fail == kind and callable(fault):
             timer = threading.Timer(self.options.fail_after_or(seconds), fault)
             timer.daemon = True
@@ -174,14 +180,14 @@ class Lifecycle:
     def _kill_itself() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def _on_sigquit(self, signum: int, frame: Optional[FrameType]) -> None:
+    def _on_sigquit(self, signum: int, frame: FrameType | None) -> None:
         if self.serving:
             self.log("SIGQUIT received. signum=None, frame=None. It usually means one child failed.")
         else:
             self.log("Received sigquit from a child process. It usually means the child failed.")
         kill_tree(list(self.children), itself=True)
 
-    def _on_sigterm(self, signum: int, frame: Optional[FrameType]) -> None:
+    def _on_sigterm(self, signum: int, frame: FrameType | None) -> None:
         self.log("SIGTERM received. signum=None frame=None. Draining requests and shutting down...")
         self.terminated = True
         self.engine.draining = True
@@ -196,29 +202,29 @@ class Lifecycle:
                 # As in the real one: before the first request SIGTERM just kills.
                 signal.signal(signal.SIGTERM, self._on_sigterm)
                 handled = True
+            self._reap()
             if now - looked >= 1:
                 looked = now
-                self._look_at_children()
+                self._report_crash()
             if now - drained >= self.options.drain_poll_seconds:
                 drained = now
                 if self.terminated:
                     self._drain()
 
-    def _look_at_children(self) -> None:
+    def _reap(self) -> None:
+        """Whatever a dead child did is not done from now on."""
         for pid, name in list(self.children.items()):
             done, status = os.waitpid(pid, os.WNOHANG)
-            if not done:
-                continue
-            del self.children[pid]
-            self.engine.broken.set()
-            if self.release.watches_children:
+            if done:
+                del self.children[pid]
                 code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-                self.log(
-                    f"Subprocess {name} (pid={pid}) crashed with exit code {code}. "
-                    "Triggering SIGQUIT for cleanup..."
-                )
-                os.kill(os.getpid(), signal.SIGQUIT)
-                return
+                self.crashed = f"Subprocess {name} (pid={pid}) crashed with exit code {code}."
+                self.engine.broken.set()
+
+    def _report_crash(self) -> None:
+        if self.crashed and self.release.watches_children:
+            self.log(f"{self.crashed} Triggering SIGQUIT for cleanup...")
+            os.kill(os.getpid(), signal.SIGQUIT)
 
     def _drain(self) -> None:
         left = self.engine.in_flight

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Union
 
 
-def write(text: Union[str, bytes]) -> None:
+def write(text: str | bytes) -> None:
     """Raw output on standard error, where SGLang's logging goes."""
     data = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
     while data:

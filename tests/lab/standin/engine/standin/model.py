@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict, List
+from typing import Any
 
 from . import gpus
 from .options import Options
@@ -23,7 +23,7 @@ class Model:
                 f"Repo id must be in the form 'repo_name' or 'namespace/repo_name': '{path}'. {hint}".strip()
             )
         with open(config_file, encoding="utf-8") as file:
-            self.config: Dict[str, Any] = json.load(file)
+            self.config: dict[str, Any] = json.load(file)
         text = self.config.get("text_config", self.config)
         self.layers = int(text.get("num_hidden_layers", 61))
         self.context = int(text.get("max_position_embeddings", 262144))
@@ -31,7 +31,7 @@ class Model:
         self.shards = self._shards(path)
 
     @staticmethod
-    def _shards(path: str) -> List[str]:
+    def _shards(path: str) -> list[str]:
         index = os.path.join(path, "model.safetensors.index.json")
         if os.path.isfile(index):
             with open(index, encoding="utf-8") as file:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any, Dict, Optional
+from typing import TYPE_CHECKING, Any
 
 from .generation import Refused, Request
 
-Json = Dict[str, Any]
+if TYPE_CHECKING:
+    Json = dict[str, Any]
 
 
 def count_tokens(value: Any) -> int:
@@ -38,7 +39,7 @@ def read_request(path: str, body: Json) -> Request:
     return Request(count_tokens(prompt), None if limit is None else int(limit), bool(ignore), forced)
 
 
-def _forced(response_format: Json) -> Optional[str]:
+def _forced(response_format: Json) -> str | None:
     kind = response_format.get("type")
     if kind == "json_object":
         return '{"standin": true}'
@@ -108,7 +109,7 @@ def answer(path: str, model: str, request: Request, text: str) -> Json:
     return {**head, "choices": [choice], "usage": usage(request), "metadata": {"weight_version": "default"}}
 
 
-def chunk(path: str, model: str, request: Request, text: Optional[str], first: bool, finish: Optional[str]) -> Json:
+def chunk(path: str, model: str, request: Request, text: str | None, first: bool, finish: str | None) -> Json:
     """One event of a stream."""
     choice: Json = {"index": 0, "logprobs": None, "finish_reason": finish, "matched_stop": None}
     if path == "/v1/chat/completions":

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Optional
 
 FAIL_FILE = "/etc/standin-fail"
-KINDS = """
+KIND_NAMES = """
 exit-1 exit-0 crash-loop import-error hang-before-port hang-after-port hang-distributed health-503 port-late
 no-tokens empty-text wrong-model die-after-ready scheduler-killed ignore-sigterm self-kill oom oom-graph kv-no-room
-""".split()
+"""
+KINDS = KIND_NAMES.split()
 
 
 class Options:
@@ -31,7 +31,7 @@ class Options:
         self.abbreviations = os.environ.get("STANDIN_ABBREVIATIONS", "") == "1"
         self.fail = os.environ.get("STANDIN_FAIL", "") or _fail_file()
         after = os.environ.get("STANDIN_FAIL_AFTER_SECONDS", "")
-        self.fail_after: Optional[float] = float(after) if after else None
+        self.fail_after: float | None = float(after) if after else None
         if self.fail and self.fail not in KINDS:
             sys.exit(f"STAND-IN: STANDIN_FAIL={self.fail} is none of: {' '.join(KINDS)}")
 

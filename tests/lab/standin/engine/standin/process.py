@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-from typing import List
+from contextlib import suppress
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
@@ -29,12 +29,10 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def kill_tree(children: List[int], *, itself: bool) -> None:
+def kill_tree(children: list[int], *, itself: bool) -> None:
     """SGLang's kill_process_tree: SIGKILL for the children, then perhaps for itself."""
     for pid in children:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
     if itself:
         os.kill(os.getpid(), signal.SIGKILL)

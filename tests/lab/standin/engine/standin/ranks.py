@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from typing import List
 
 from . import gpus
 from .releases import Release
@@ -33,12 +32,12 @@ class Rank:
         return visible[self.ordinal]
 
 
-def ranks(args: argparse.Namespace, release: Release) -> List[Rank]:
+def ranks(args: argparse.Namespace, release: Release) -> list[Rank]:
     """Every rank of this node."""
     tp_size, pp_size = args.tp_size, getattr(args, "pp_size", 1)
     attention_dp = getattr(args, "attn_dp_size", 1) > 1 or args.enable_dp_attention
     replicas = 1 if attention_dp else args.dp_size
-    found = []
+    found: list[Rank] = []
     for dp in range(replicas):
         for pp in range(pp_size):
             for tp in range(tp_size):
@@ -56,7 +55,7 @@ def ranks(args: argparse.Namespace, release: Release) -> List[Rank]:
     return found
 
 
-def _label(numbers: "dict[str, tuple[int, int]]", release: Release) -> str:
+def _label(numbers: dict[str, tuple[int, int]], release: Release) -> str:
     """` PP2 TP0`; a part is there only if there is more than one of it."""
     parts = [f"{name}{numbers[name][0]}" for name in release.rank_tokens if numbers[name][1] > 1]
     return "".join(f" {part}" for part in parts)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import List, Tuple
 
 
-def parse(version: str) -> Tuple[int, ...]:
+def parse(version: str) -> tuple[int, ...]:
     """`0.5.3.post1` as something that compares: (0, 5, 3, 1)."""
     return tuple(int(number) for number in re.findall(r"\d+", version))
 
@@ -41,7 +40,7 @@ class Release:
         return self.since("0.5.1")
 
     @property
-    def rank_tokens(self) -> List[str]:
+    def rank_tokens(self) -> list[str]:
         """The order of the rank's parts in a log prefix and a process title."""
         if not self.since("0.4.6.post2"):
             return ["DP", "TP"]
@@ -58,7 +57,7 @@ class Release:
             return ","
         return " [1]," if self.since("0.5.4") else "."
 
-    def split_layers(self, layers: int, stages: int, partition: str) -> List[int]:
+    def split_layers(self, layers: int, stages: int, partition: str) -> list[int]:
         """Layers of each pipeline stage; `partition` is SGLANG_PP_LAYER_PARTITION."""
         if partition and (stages > 1 or not self.since("0.5.19")):
             counts = [int(count) for count in partition.split(",")]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Dict, Optional
+from typing import Any
 from urllib.parse import urlsplit
 
 from . import information, openai
@@ -75,7 +76,9 @@ class Handler(BaseHTTPRequestHandler):
         except Refused as refused:
             text, status = str(refused), refused.status
             kind = "BadRequest" if status == 400 else "ServiceUnavailable"
-            self._json(status, {"object": "error", "message": text, "type": kind, "param": None, "code": status})
+            self._json(
+                status, {"object": "error", "message": text, "type": kind, "param": None, "code": status}
+            )
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True  # the client went away; the request is aborted
 
@@ -107,7 +110,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _generate(self, path: str, raw: bytes) -> None:
         try:
-            body: Dict[str, Any] = json.loads(raw or b"{}")
+            body: dict[str, Any] = json.loads(raw or b"{}")
         except ValueError:
             raise Refused(400, "1 validation error: body: JSON decode error") from None
         request = openai.read_request(path, body)
@@ -123,17 +126,14 @@ class Handler(BaseHTTPRequestHandler):
     def _alive(self, piece: str) -> str:
         """The piece; a client that hung up while there was none ends the request."""
         if not piece:
-            self.connection.setblocking(False)
             try:
-                if self.connection.recv(1) == b"":
+                if self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b"":
                     raise BrokenPipeError
             except BlockingIOError:
                 pass
-            finally:
-                self.connection.setblocking(True)
         return piece
 
-    def _stream(self, path: str, body: Dict[str, Any], model: str, request: Any, pieces: Any) -> None:
+    def _stream(self, path: str, body: dict[str, Any], model: str, request: Any, pieces: Any) -> None:
         first, text = True, ""
         for piece in pieces:
             if not self._alive(piece):
@@ -161,7 +161,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
 
-    def _event(self, event: Dict[str, Any]) -> None:
+    def _event(self, event: dict[str, Any]) -> None:
         self._write_chunk(b"data: " + json.dumps(event).encode() + b"\n\n")
 
     def _write_chunk(self, data: bytes) -> None:
@@ -173,7 +173,7 @@ class Handler(BaseHTTPRequestHandler):
     def _empty(self, status: int) -> None:
         self._send(status, b"", None)
 
-    def _send(self, status: int, body: bytes, kind: Optional[str]) -> None:
+    def _send(self, status: int, body: bytes, kind: str | None) -> None:
         self.send_response(status)
         if kind:
             self.send_header("Content-Type", kind)

@@ -77,7 +77,6 @@ class Scheduler:
 
     def init_torch_distributed(self) -> None:
         self.log("Init torch distributed begin.")
-        gpus.used_mib(self.gpu)  # sees the dead, so that their memory is freed in time
         if self.options.fail == "hang-distributed":
             signal.pause()
         self._pass(0.1)
@@ -92,7 +91,9 @@ class Scheduler:
             signal.pause()
         self._pass(0.1)
         if self._fails("oom"):
-            raise OutOfMemoryError("CUDA out of memory. Tried to allocate 896.00 MiB. GPU 0 has 12.00 MiB free.")
+            raise OutOfMemoryError(
+                "CUDA out of memory. Tried to allocate 896.00 MiB. GPU 0 has 12.00 MiB free."
+            )
         weights = model.weights_mib(self.options, self.count)
         began = time.monotonic()
         shards = self.model.shards
@@ -114,8 +115,14 @@ class Scheduler:
         if self.rank.number:
             return
         passed = time.monotonic() - began
-        title = "Multi-thread loading shards" if self._multithread() else "Loading safetensors checkpoint shards"
-        clock = "[00:00<?, ?it/s]" if not done else f"[{_clock(passed)}<{_clock(passed / done * (total - done))}, {done / passed:.2f}it/s]"
+        title = (
+            "Multi-thread loading shards" if self._multithread() else "Loading safetensors checkpoint shards"
+        )
+        clock = (
+            "[00:00<?, ?it/s]"
+            if not done
+            else f"[{_clock(passed)}<{_clock(passed / done * (total - done))}, {done / passed:.2f}it/s]"
+        )
         write(f"{title}: {100 * done // total:3d}% Completed | {done}/{total} {clock}\n")
 
     def _multithread(self) -> bool:
@@ -126,10 +133,14 @@ class Scheduler:
         fraction = self.args.mem_fraction_static or 0.88
         room = int(gpus.TOTAL_MIB * float(fraction)) - self.held
         if room <= 0 or self._fails("kv-no-room"):
-            current = f" Current value: self.server_args.mem_fraction_static={fraction}" * self.release.since("0.5.9")
+            current = f" Current value: self.server_args.mem_fraction_static={fraction}" * self.release.since(
+                "0.5.9"
+            )
             raise RuntimeError(f"Not enough memory. Please try to increase --mem-fraction-static.{current}")
         counts = self.release.split_layers(
-            self.model.layers, getattr(self.args, "pp_size", 1), os.environ.get("SGLANG_PP_LAYER_PARTITION", "")
+            self.model.layers,
+            getattr(self.args, "pp_size", 1),
+            os.environ.get("SGLANG_PP_LAYER_PARTITION", ""),
         )
         here = counts[self.rank.pp]
         # Every stage holds as many tokens as the one with the most layers can.
@@ -141,7 +152,9 @@ class Scheduler:
         if self.release.since("0.5.3") and not self.release.since("0.5.13"):
             self.log("Using KV cache dtype: torch.bfloat16")
         dtype = "dtype: torch.bfloat16, " if self.release.since("0.5.18") else ""
-        self.log(f"KV Cache is allocated. {dtype}#tokens: {self.max_total_num_tokens}, KV size: {cache / 2**30:.2f} GB")
+        self.log(
+            f"KV Cache is allocated. {dtype}#tokens: {self.max_total_num_tokens}, KV size: {cache / 2**30:.2f} GB"
+        )
         self.log(f"Memory pool end. avail mem={self._avail()}")
         self.pool = MLATokenToKVPool(self.max_total_num_tokens, sum(counts[: self.rank.pp]), here)
 
@@ -152,7 +165,10 @@ class Scheduler:
             backend.TritonAttnBackend(ModelRunner(self.pool))
 
     def init_device_graphs(self) -> None:
-        off = self.args.disable_cuda_graph or getattr(self.args, "cuda_graph_backend_decode", None) == "disabled"
+        off = (
+            self.args.disable_cuda_graph
+            or getattr(self.args, "cuda_graph_backend_decode", None) == "disabled"
+        )
         if off:
             return
         new = self.release.since("0.5.14")
@@ -168,7 +184,9 @@ class Scheduler:
             )
         elapsed = f"{self.options.load_seconds * 0.2:.2f} s"
         told = f"bs=[1, 2, 4, 8], elapsed={elapsed}, " if new else f"Time elapsed: {elapsed}. "
-        self.log(f"Capture {what} end. {told}mem usage=0.00 GB{', ' if new else '. '}avail mem={self._avail()}.")
+        self.log(
+            f"Capture {what} end. {told}mem usage=0.00 GB{', ' if new else '. '}avail mem={self._avail()}."
+        )
 
     def report(self) -> None:
         if self.rank.tp:
@@ -187,7 +205,13 @@ def _clock(seconds: float) -> str:
 
 
 def run_scheduler_process(
-    args: argparse.Namespace, rank: Rank, count: int, release: Release, options: Options, ready: int, parent: int
+    args: argparse.Namespace,
+    rank: Rank,
+    count: int,
+    release: Release,
+    options: Options,
+    ready: int,
+    parent: int,
 ) -> None:
     """The whole life of a rank's process; it never returns."""
     set_title("sglang::scheduler" + rank.label.replace(" ", "_"))
@@ -203,4 +227,3 @@ def run_scheduler_process(
         time.sleep(60)
     finally:
         os._exit(1)
-

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import List, Tuple
-
 
 class Buffer:
     """Something with a shape, as a tensor has one."""
 
-    def __init__(self, shape: Tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
 
 
@@ -17,7 +15,7 @@ class MLATokenToKVPool:
 
     def __init__(self, size: int, start_layer: int, layer_num: int) -> None:
         self.start_layer = start_layer
-        self.kv_buffer: List[Buffer] = [Buffer((size, 1, 576)) for _ in range(layer_num)]
+        self.kv_buffer: list[Buffer] = [Buffer((size, 1, 576)) for _ in range(layer_num)]
 
     def get_value_buffer(self, layer_id: int) -> Buffer:
         return self.kv_buffer[layer_id - self.start_layer]
