@@ -42,6 +42,7 @@ VERBS = {
     "begin": ("begin", "begin"),
     "attach": ("begin", "attach"),
     "logs": ("logs", "logs"),
+    "patch": ("patch", "patch"),
     "prune": ("logs", "prune"),
 }
 
@@ -57,13 +58,17 @@ def answer(verb: str, request: Dict[str, Any], layout: Layout, ports: Ports) -> 
 
 
 def main() -> int:
-    """Answer one request, or be the transaction's own process."""
+    """Answer one request, or be what a unit on the host runs: the transaction, or the check before a start."""
     os.umask(0o022)
     layout, ports = Layout(), Ports(Systemd(), Gpus(), Clock())
     if len(sys.argv) == 3 and sys.argv[1] == "activate":
         from .transaction.activate import main as activate
 
         return activate(layout.service(sys.argv[2]), ports)
+    if len(sys.argv) == 4 and sys.argv[1] == "before-start":
+        from .patch import before_start
+
+        return before_start(layout.service(sys.argv[2]), sys.argv[3])
     try:
         emit(
             dict(

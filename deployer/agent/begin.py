@@ -3,7 +3,6 @@
 import os
 import re
 import select
-import shutil
 import sys
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
@@ -74,7 +73,9 @@ def _open(request: Dict[str, Any], paths: ServiceLayout, store: Store, ports: Po
     for path in (paths.events, paths.state):
         durable.remove(path)
     durable.write_file(paths.ballast, b"\0" * BALLAST_BYTES, 0o600)
-    shutil.copyfile(own_archive(), paths.agent)
+    for path in (paths.agent, paths.verifier):
+        with open(own_archive(), "rb") as file:
+            durable.write_file(path, file.read(), 0o600)
     _install_activation_unit(request, paths, ports)
     store.save(state)
     store.write_lease(state)
@@ -101,6 +102,7 @@ def _release(request: Dict[str, Any], paths: ServiceLayout, store: Store) -> int
         "created_at": request["created_at"],
         "created_by": request["holder"],
         "engine": request.get("engine", {}),
+        "patch_entries": request.get("patches", []),
     }
     return store.add_release(record, contents)
 

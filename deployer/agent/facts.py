@@ -8,8 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, Optional
 
 from .engine import find_engine
+from .errors import AgentError
 from .gpus import GpuError, Gpus
 from .layout import Layout
+from .patch import missing
 from .probes import REFUSED, Engine
 from .processes import describe, listeners
 from .store import Store
@@ -25,9 +27,10 @@ def facts(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Emit) -> 
     """Everything a plan or a status needs; the slow questions are asked at the same time."""
     names = sorted({*layout.services(), *map(str, request.get("services", []))})
     engines = [str(python) for python in request.get("engines", [])]
+    patches = list(request.get("patches", []))
     with ThreadPoolExecutor(max_workers=8) as pool:
         gpus = pool.submit(_gpus, ports.gpus) if request.get("gpus", True) else None
-        found = [pool.submit(find_engine, python) for python in engines]
+        found = [pool.submit(_engine, layout, python, patches) for python in engines]
         services = [
             pool.submit(service_facts, layout, ports, name, bool(request.get("history"))) for name in names
         ]
@@ -47,6 +50,22 @@ def facts(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Emit) -> 
             "services": [one.result() for one in services],
             "ports": [one.result() for one in ports_held],
         }
+
+
+def _engine(layout: Layout, python: str, patches: List[Dict[str, Any]]) -> Dict[str, Any]:
+    """An engine, with how the asked patches stand in it."""
+    from . import patching
+
+    engine = find_engine(python)
+    if engine.get("error") or not patches:
+        return engine
+    try:
+        asked = {"engine": {"python": python}, "patches": patches, "who": "facts"}
+        answer = patching.inspect(asked, layout.state)
+    except AgentError as error:
+        return dict(engine, patches_error=error.message)
+    keys = ("patch", "state", "reason", "effective")
+    return dict(engine, patches=[{key: entry.get(key) for key in keys} for entry in answer["patches"]])
 
 
 def _user() -> str:
@@ -225,4 +244,22 @@ def drift(
         found.append("systemd has not read the file as it is now (daemon-reload)")
     if shown.get("UnitFileState") not in ("enabled", None, ""):
         found.append(f"not started at boot (unit file is {shown['UnitFileState']})")
+    return [*found, *_engine_drift(layout, store, number, record)]
+
+
+def _engine_drift(layout: Layout, store: Store, number: int, record: Dict[str, Any]) -> List[str]:
+    """What became of the engine since the release was last started: another version, a patch gone."""
+    found = []
+    engine = find_engine(str(record["activation"]["engine_python"]))
+    before = (store.last_good().get(number, {}).get("engine") or {}).get("version")
+    if engine.get("error"):
+        found.append(str(engine["error"]))
+    elif before and engine.get("version") != before:
+        found.append(
+            f"the engine is SGLang {engine.get('version')} now; release {number} started with {before}"
+        )
+    try:
+        found += missing(layout, record)
+    except AgentError as error:
+        found.append(f"patches cannot be checked: {error.message}")
     return found

@@ -6,6 +6,7 @@ import re
 from .errors import AgentError
 
 SERVICE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}\Z")
+RESERVED = ("agent", "patches")  # folders of our own beside those of the services
 UNIT_NAME = re.compile(r"sglang-[a-z0-9][a-zA-Z0-9._-]{0,120}\.service\Z")
 
 
@@ -21,7 +22,7 @@ class Layout:
 
     def service(self, name: str) -> "ServiceLayout":
         """The folders of one service; refuses a name that could leave them."""
-        if not SERVICE_NAME.match(name):
+        if not SERVICE_NAME.match(name) or name in RESERVED:
             raise AgentError("bad-request", f"not a service name: {name[:80]!r}", exit_code=2)
         return ServiceLayout(self, name)
 
@@ -58,6 +59,7 @@ class ServiceLayout:
         self.transaction = os.path.join(self.folder, "transaction")
         self.state = os.path.join(self.transaction, "state.json")
         self.events = os.path.join(self.transaction, "events.jsonl")
+        self.verifier = os.path.join(self.folder, "agent.pyz")
         self.agent = os.path.join(self.transaction, "agent.pyz")
         self.ballast = os.path.join(self.transaction, "ballast")
         self.lease = os.path.join(host.run, name + ".lock")

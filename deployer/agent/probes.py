@@ -31,10 +31,13 @@ SILENT = -1
 class Engine:
     """The HTTP side of one engine; the port to it."""
 
-    def __init__(self, address: str, port: int, key_file: Optional[str] = None) -> None:
+    def __init__(
+        self, address: str, port: int, key_file: Optional[str] = None, generate_path: str = "/v1/completions"
+    ) -> None:
         self.address = loopback(address)
         self.port = port
         self.key_file = key_file
+        self.generate_path = generate_path
 
     def ask(
         self, method: str, path: str, body: Optional[Dict[str, Any]] = None, seconds: float = 5.0
@@ -71,7 +74,7 @@ class Engine:
         prompt = f"{os.urandom(4).hex()} is a number. Counting: one, two, three,"
         body = {"model": model, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
         body.update(more)
-        return self.ask("POST", "/v1/completions", body, seconds)
+        return self.ask("POST", self.generate_path, body, seconds)
 
     def running_requests(self) -> Optional[int]:
         """Requests that run or wait, by the engine's own figures; None when it gives none."""

@@ -39,9 +39,7 @@ def command(
     from deployer.cli.view import print_json
     from deployer.render.bundle import render_bundle
 
-    # Nothing is contacted, so secrets keep their names; their files get another tag once they are known.
-    unknown = {name: f"<secret:{name}>" for name in desired.service.secrets.references()}
-    bundle = render_bundle(desired, engine_version, secrets=unknown)
+    bundle = render_bundle(desired, engine_version)
     if as_json:
         print_json(
             {

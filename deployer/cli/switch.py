@@ -22,6 +22,10 @@ from deployer.cli.options import (
 @service_option
 @inventory_option
 @change_options
+@click.option(
+    "--ignore", multiple=True, metavar="CHECK", help="Go on in spite of this finding, such as patch-needed; may be repeated."
+)
+@click.option("--restart", is_flag=True, help="Switch even if the same release serves already.")
 @click.option("--no-rollback", is_flag=True, help="Leave a failed release as it is, for debugging.")
 @json_option
 @reach_options
@@ -34,6 +38,8 @@ def command(
     show_diff: bool,
     exit_code: bool,
     yes: bool,
+    ignore: tuple[str, ...],
+    restart: bool,
     no_rollback: bool,
     as_json: bool,
     **reach: bool,
@@ -48,17 +54,21 @@ def command(
 
     from deployer.cli.changes import Consent, run_changes
     from deployer.cli.progress import Progress
+    from deployer.operations.patch import catalogue_of
     from deployer.operations.switch import switch
+    from deployer.planning.plan import Choices
     from deployer.schema.outcome import Outcome
     from deployer.schema.plan import Plan
 
     consent = Consent(plan_only, yes, as_json, show_diff, exit_code)
+    choices = Choices(rollback=not no_rollback, ignore=ignore, restart=restart)
+    catalogue = catalogue_of(inventory)
     options = Reach(**reach).connect_options()
 
     def one(name: str) -> Outcome | Plan:
         with reached(hosts[name], options) as channel:
             return switch(
-                desired[name], channel, confirm=consent, watch=Progress(name), rollback=not no_rollback
+                desired[name], channel, catalogue, confirm=consent, watch=Progress(name), choices=choices
             )
 
     return run_changes(list(hosts), one, consent)

@@ -1,4 +1,4 @@
-# ruff: noqa: UP031, UP036, S103, S606
+# ruff: noqa: UP031, UP036, S606
 """Starts the agent on a host: checks that exactly it is there or takes it from standard input; becomes it.
 
 Sent as text to run as root there, so it imports the standard library alone and parses on any Python 3.

@@ -101,10 +101,10 @@ class _Talk:
 
     def _await_bootstrap(self, answers: set[str], deadline: float) -> str:
         while True:
+            self._check_start(deadline)
             try:
                 line = self.lines.next(_POLL_SECONDS)
             except TimeoutError:
-                self._check_start(deadline)
                 continue
             if line is None:
                 raise self._not_started()

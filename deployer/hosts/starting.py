@@ -5,12 +5,8 @@ from typing import Final
 from deployer.hosts.elevation import Elevation
 from deployer.hosts.port import Reason, StartError
 
-_NEEDS_PASSWORD: Final = (
-    "a password is required",
-    "a terminal is required",
-    "no tty present",
-    "must have a tty",
-)
+_NEEDS_PASSWORD: Final = ("a password is required", "a terminal is required", "no tty present")
+_NEEDS_TERMINAL: Final = ("must have a tty",)
 _NOT_ALLOWED: Final = ("not in the sudoers file", "may not run sudo", "is not allowed to")
 _NOT_FOUND: Final = ("not found", "no such file", "unknown command")
 
@@ -38,6 +34,8 @@ def explain_no_answer(
     if elevation.prefix:
         if any(sign in text for sign in _NEEDS_PASSWORD):
             return _needs_password(host)
+        if any(sign in text for sign in _NEEDS_TERMINAL):
+            return _needs_terminal(host)
         if any(sign in text for sign in _NOT_ALLOWED):
             return _not_allowed(host, said)
         if _not_found(text, "sudo") and not _not_found(text, python.lower()):
@@ -60,6 +58,15 @@ def _needs_password(host: str) -> StartError:
         where=host,
         hint="give it with -K, or let the user become root without one: "
         "`USER ALL=(root) NOPASSWD: ALL` by `visudo -f /etc/sudoers.d/deployer`",
+    )
+
+
+def _needs_terminal(host: str) -> StartError:
+    return StartError(
+        Reason.SUDO_REFUSED,
+        "sudo wants a terminal (requiretty)",
+        where=host,
+        hint="`Defaults:USER !requiretty` in its sudoers",
     )
 
 

@@ -1,6 +1,6 @@
 """Asking a host what it is now: one exec."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from deployer.hosts.port import AgentChannel
 from deployer.schema.facts import HostFacts
@@ -14,6 +14,7 @@ def read_facts(
     ports: Iterable[int] = (),
     gpus: bool = True,
     history: bool = False,
+    patches: Iterable[Mapping[str, object]] = (),
 ) -> HostFacts:
     """The host's facts; `services` are asked for beside those it knows itself."""
     request = {
@@ -22,6 +23,7 @@ def read_facts(
         "ports": list(ports),
         "gpus": gpus,
         "history": history,
+        "patches": list(patches),
     }
     answer = last(channel, "facts", request)
     return HostFacts.model_validate({key: value for key, value in answer.items() if key != "event"})

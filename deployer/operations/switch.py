@@ -6,7 +6,8 @@ from deployer.hosts.port import AgentChannel
 from deployer.operations.facts import read_facts
 from deployer.operations.secrets import fetch_secrets
 from deployer.operations.transaction import Watch, execute, no_change, refused
-from deployer.planning.plan import engine_version, plan_switch
+from deployer.patches.catalogue import Catalogue, patch_request
+from deployer.planning.plan import AS_USUAL, Choices, engine_version, plan_switch
 from deployer.render.bundle import render_bundle
 from deployer.render.unit import render_activation_unit
 from deployer.schema.desired import Desired
@@ -17,7 +18,13 @@ Confirm = Callable[[Plan], bool]
 
 
 def switch(
-    desired: Desired, channel: AgentChannel, *, confirm: Confirm, watch: Watch, rollback: bool = True
+    desired: Desired,
+    channel: AgentChannel,
+    catalogue: Catalogue,
+    *,
+    confirm: Confirm,
+    watch: Watch,
+    choices: Choices = AS_USUAL,
 ) -> Outcome | Plan:
     """Ask the host, plan, and execute the plan that was confirmed; a plan that was not is given back."""
     secrets = fetch_secrets(desired.service)
@@ -27,10 +34,11 @@ def switch(
         engines=[desired.engine.python],
         ports=[desired.service.port],
         gpus=bool(desired.gpus),
+        patches=[patch_request(entry) for entry in catalogue],
     )
     bundle = render_bundle(desired, engine_version(desired, facts), secrets=secrets)
     activation_unit = render_activation_unit(facts.python, desired.template_folder)
-    plan = plan_switch(desired, facts, bundle, activation_unit, rollback=rollback)
+    plan = plan_switch(desired, facts, bundle, activation_unit, catalogue, choices)
     if not confirm(plan):
         return plan
     if not plan.changes:

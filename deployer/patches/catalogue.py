@@ -111,9 +111,9 @@ def _read_patch_file(file: Path) -> Document:
         if match := HEADER.match(line):
             _take(document, data, header, *match.groups())
     try:
-        diff = parse_diff("\n".join(text.splitlines()[header:]) + "\n")
+        diff = parse_diff("\n".join(text.splitlines()[header:]), first_line=header + 1)
     except DiffError as error:
-        document.problems.append(Problem(f"{file}:{header + error.line}", "", error.sentence))
+        document.problems.append(Problem(f"{file}:{error.line}", "", error.sentence))
         return document
     changed = [{"path": one.path, "changes": [hunk.as_change() for hunk in one.hunks]} for one in diff]
     document.data = {**data, "files": changed}

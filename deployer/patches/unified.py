@@ -38,10 +38,10 @@ class FileDiff(NamedTuple):
     hunks: list[Hunk]
 
 
-def parse_diff(text: str, *, header_optional: bool = False) -> list[FileDiff]:
-    """The files of a diff, as `diff -u` or git write it."""
+def parse_diff(text: str, *, first_line: int = 1, header_optional: bool = False) -> list[FileDiff]:
+    """The files of a diff, as `diff -u` or git write it; lines are counted from `first_line`."""
     files = [FileDiff("", [])] if header_optional else []
-    lines = enumerate(text.splitlines(), 1)
+    lines = enumerate(text.splitlines(), first_line)
     for number, line in lines:
         if _REFUSED.match(line):
             raise DiffError(number, "does more than change the text of a file, which a patch cannot")
@@ -53,7 +53,7 @@ def parse_diff(text: str, *, header_optional: bool = False) -> list[FileDiff]:
             files[-1].hunks.append(_hunk(number, line, lines))
     found = [file for file in files if file.hunks]
     if not found:
-        raise DiffError(1, "holds no hunk")
+        raise DiffError(first_line, "holds no hunk")
     return found
 
 

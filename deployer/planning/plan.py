@@ -2,9 +2,12 @@
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from deployer.diagnosis.rules import load_rules
 from deployer.errors import UsageError
+from deployer.patches.catalogue import Catalogue, patch_request
+from deployer.planning.patches import patch_findings
 from deployer.planning.preflight import engine_findings, host_findings, service_findings, slot_findings
 from deployer.schema.desired import Desired
 from deployer.schema.facts import HostFacts, ServiceNow
@@ -22,16 +25,35 @@ def engine_version(desired: Desired, facts: HostFacts) -> str | None:
     return found.version if found is not None and found.version else desired.engine.version
 
 
+@dataclass(frozen=True)
+class Choices:
+    """What the user chose about a change: way back or not, findings to go over, a restart without a change."""
+
+    rollback: bool = True
+    ignore: tuple[str, ...] = ()
+    restart: bool = False
+
+
+AS_USUAL = Choices()
+
+
 def plan_switch(
-    desired: Desired, facts: HostFacts, bundle: Bundle, activation_unit: str, *, rollback: bool = True
+    desired: Desired,
+    facts: HostFacts,
+    bundle: Bundle,
+    activation_unit: str,
+    catalogue: Catalogue,
+    choices: Choices = AS_USUAL,
 ) -> Plan:
     """The move to a new release of the desired profile, or no change when it serves already."""
     now = facts.service(desired.service.name)
+    engine = next((e for e in facts.engines if e.python == desired.engine.python), None)
     findings = (
         *host_findings(facts),
         *engine_findings(desired, facts),
         *slot_findings(desired, facts, now),
         *service_findings(now),
+        *patch_findings(desired, engine, engine_version(desired, facts), catalogue),
     )
     serving = now is not None and now.state == "serving" and not now.drift
     return Plan(
@@ -46,13 +68,21 @@ def plan_switch(
         current_release=now.release if now else None,
         current_profile=now.profile if now else None,
         unit_name=bundle.unit_name,
-        changes=not (serving and now is not None and now.digest == bundle.digest),
+        changes=choices.restart or not (serving and now is not None and now.digest == bundle.digest),
         unit_diff=unit_diff(now, bundle.unit_name, bundle.unit_text),
         activation_unit=activation_unit,
-        findings=findings,
+        findings=tuple(gone_over(finding, choices.ignore) for finding in findings),
+        patches=tuple(patch_request(catalogue.get(name)) for name in desired.profile.patches or ()),
         expected_ready_seconds=expected(now, desired.profile.name),
-        rollback=rollback,
+        rollback=choices.rollback,
     )
+
+
+def gone_over(finding: Finding, ignored: tuple[str, ...]) -> Finding:
+    """An error that the user chose to go over is a warning; it stays in the record."""
+    if finding.severity == "error" and finding.check in ignored:
+        return finding.model_copy(update={"severity": "warning"})
+    return finding
 
 
 def plan_rollback(
@@ -132,6 +162,7 @@ def transaction_request(
         "bundle": None if plan.bundle is None else plan.bundle.model_dump(mode="json"),
         "engine": dict(engine),
         "keep_releases": 10 if plan.bundle is None else plan.bundle.activation.keep_releases,
+        "patches": list(plan.patches),
         "activation_unit": plan.activation_unit,
         "rules": [rule.model_dump() for rule in load_rules()],
         "holder": dict(holder),

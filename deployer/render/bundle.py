@@ -57,7 +57,8 @@ def digest_of(files: Sequence[BundleFile], activation: Activation) -> str:
     """SHA-256 over everything; a secret counts by its path, whose tag already stands for the content."""
     shape = {
         "files": [[file.path, file.mode, "" if file.secret else file.content] for file in files],
-        "activation": activation.model_dump(mode="json"),
+        # How many old releases are kept says nothing about this one.
+        "activation": activation.model_dump(mode="json", exclude={"keep_releases"}),
     }
     return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()
 
@@ -107,6 +108,7 @@ def _activation(desired: Desired, version: str, hidden: SecretFiles, folders: tu
         deadlines=_deadlines(profile.deadlines or Deadlines(), drain),
         soak=_soak(profile.soak or Soak()),
         patches=profile.patches or (),
+        on_missing_patch=profile.on_missing_patch or "reapply",
         health=_health(profile.health or Health()),
         strategy="auto" if profile.strategy == "auto" else "stop-first",
         keep_releases=service.keep_releases,

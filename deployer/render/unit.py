@@ -51,6 +51,7 @@ def unit_context(
         "folders": [quote_specifiers(folder) for folder in folders],
         "environment": [quote_environment(name, value) for name, value in environment.items()],
         "environment_file": environment_file,
+        "before_start": _before_start(desired) if profile.patches else None,
         "exec_start": quote_exec(argv),
         "start_limit_seconds": start_limit_seconds(deadlines),
         "start_burst": START_BURST,
@@ -58,6 +59,16 @@ def unit_context(
         "stop_seconds": math.ceil(deadlines.stop_seconds),
         "identifier": f"sglang-{service.name}-{profile.name}",
     }
+
+
+def _before_start(desired: Desired) -> str:
+    """The check, as root, that the profile's patches are still in the engine."""
+    service = desired.service.name
+    agent = f"/var/lib/deployer/{service}/agent.pyz"
+    # env: systemd wants an absolute path, and which python3 it is only the host knows.
+    python = desired.host.python
+    program = [python] if python.startswith("/") else ["/usr/bin/env", python]
+    return quote_exec([*program, agent, "before-start", service, unit_name(service, desired.profile.name)])
 
 
 def render_unit(context: Mapping[str, Any], own_folder: str | None) -> str:

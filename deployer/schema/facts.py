@@ -37,6 +37,15 @@ class GpusNow(Record):
     gpus: tuple[GpuNow, ...]
 
 
+class PatchState(Record):
+    """How one patch stands in an engine."""
+
+    patch: str
+    state: str
+    reason: str
+    effective: bool | None
+
+
 class EngineFound(Record):
     """The SGLang that an interpreter on the host imports."""
 
@@ -45,6 +54,8 @@ class EngineFound(Record):
     package: str | None = None
     python_version: str | None = None
     error: str | None = None
+    patches: tuple[PatchState, ...] = ()
+    patches_error: str | None = None
 
 
 class PortHolders(Record):

@@ -85,6 +85,7 @@ class Outcome(Record):
     steps: tuple[StepTaken, ...] = ()
     findings: tuple[Finding, ...] = ()
     diagnosis: Diagnosis | None = None
+    engine: dict[str, Any] = Field(default_factory=dict)
     restore_failure: str | None = None
     standing: dict[str, str] | None = None
 

@@ -1,6 +1,6 @@
 """What a command would change on one host, and the findings against it; what is shown is what is executed."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from deployer.schema.outcome import Finding
 from deployer.schema.record import Record
@@ -29,6 +29,7 @@ class Plan(Record):
     unit_diff: str
     activation_unit: str
     findings: tuple[Finding, ...]
+    patches: tuple[dict[str, Any], ...] = ()
     expected_ready_seconds: float | None
     rollback: bool = True
 

@@ -191,6 +191,10 @@ class Settings(Record):
         None, description="Environment variables of the engine; null removes an inherited or preset one."
     )
     patches: tuple[PatchName, ...] | None = Field(None, description="Source patches the engine must have.")
+    on_missing_patch: Literal["reapply", "refuse", "warn"] | None = Field(
+        None,
+        description="What a start of the unit does when a patch is gone, say by a pip upgrade; unset: reapply.",
+    )
     deadlines: Deadlines | None = Field(None, description="How long each part of a switch may take.")
     drain_seconds: Seconds | None = Field(
         None, description="How long running requests may take to finish before the stop; unset: 120."

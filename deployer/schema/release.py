@@ -64,6 +64,7 @@ class Activation(Record):
     deadlines: ActivationDeadlines
     soak: ActivationSoak
     patches: tuple[str, ...]
+    on_missing_patch: Literal["reapply", "refuse", "warn"]
     health: ActivationHealth
     strategy: Literal["stop-first", "auto"]
     keep_releases: int

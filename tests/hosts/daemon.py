@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from deployer.hosts.port import ConnectOptions
 from deployer.schema.inventory import Host
@@ -73,11 +74,11 @@ class Daemon:
         with (self.folder / "authorized_keys").open("a") as file:
             file.write(f"{options} {public(key)}\n".lstrip())
 
-    def host(self, name: str = "h1", **fields: object) -> Host:
+    def host(self, name: str = "h1", **fields: Any) -> Host:
         given = {"name": name, "address": "127.0.0.1", "port": self.port, "user": "root"}
         return Host.model_validate({**given, "python": sys.executable, **fields})
 
-    def options(self, files: Path, known: str, extra: str = "", **chosen: object) -> ConnectOptions:
+    def options(self, files: Path, known: str, extra: str = "", **chosen: Any) -> ConnectOptions:
         """Options with an ssh configuration under `files`, whose known_hosts holds `known`."""
         files.mkdir(parents=True, exist_ok=True)
         known_hosts = files / "known_hosts"
@@ -86,13 +87,13 @@ class Daemon:
             f"Host *\n  UserKnownHostsFile {known_hosts}\n  GlobalKnownHostsFile none\n"
             f"  IdentityAgent none\n  IdentitiesOnly yes\n  IdentityFile {self.client_key}\n{extra}"
         )
-        given: dict[str, object] = {
+        given: dict[str, Any] = {
             "ssh_config": files / "config",
             "connect_timeout_seconds": 10.0,
             "agent_folder": str(files / "state" / "agent"),
             **chosen,
         }
-        return ConnectOptions(**given)  # type: ignore[arg-type]
+        return ConnectOptions(**given)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import paramiko
 import pytest
@@ -22,7 +23,7 @@ from tests.hosts.daemon import Daemon, daemon, free_port, make_key, public
 
 
 @contextmanager
-def linked(sshd: Daemon, options: ConnectOptions, **fields: object) -> Iterator[Link]:
+def linked(sshd: Daemon, options: ConnectOptions, **fields: Any) -> Iterator[Link]:
     link = connect(target_of(sshd.host(**fields)), options)
     try:
         assert link.alive
@@ -31,7 +32,7 @@ def linked(sshd: Daemon, options: ConnectOptions, **fields: object) -> Iterator[
         link.close()
 
 
-def refusal(sshd: Daemon, options: ConnectOptions, **fields: object) -> ConnectError:
+def refusal(sshd: Daemon, options: ConnectOptions, **fields: Any) -> ConnectError:
     with pytest.raises(ConnectError) as caught:
         connect(target_of(sshd.host(**fields)), options).close()
     assert caught.value.exit_code == 5
@@ -71,7 +72,15 @@ class TestHostKeys:
             pass
         known = (tmp_path / ".ssh" / "known_hosts").read_text()
         assert known.startswith("|1|")
-        command = ["ssh", "-F", str(options.ssh_config), "-o", "StrictHostKeyChecking=yes", "-p", str(sshd.port)]
+        command = [
+            "ssh",
+            "-F",
+            str(options.ssh_config),
+            "-o",
+            "StrictHostKeyChecking=yes",
+            "-p",
+            str(sshd.port),
+        ]
         assert subprocess.run([*command, "root@127.0.0.1", "true"], capture_output=True).returncode == 0
         with linked(sshd, replace(options, accept_new_host_key=False)):
             pass
@@ -101,7 +110,10 @@ class TestHostKeys:
         extra = "  HostKeyAlias gpu-box\n"
         with linked(sshd, sshd.options(tmp_path / "a", f"gpu-box {public(sshd.host_key)}\n", extra)):
             pass
-        assert refusal(sshd, sshd.options(tmp_path / "b", sshd.known_line, extra)).reason is Reason.HOST_KEY_UNKNOWN
+        assert (
+            refusal(sshd, sshd.options(tmp_path / "b", sshd.known_line, extra)).reason
+            is Reason.HOST_KEY_UNKNOWN
+        )
 
     def test_the_known_type_of_key_is_asked_for(self, tmp_path: Path) -> None:
         rsa = make_key(tmp_path / "rsa", kind="rsa")
@@ -126,7 +138,9 @@ class TestAuthentication:
         assert f"({key})" in error.message
         assert "SHA256:" in error.message
 
-    def test_the_hosts_identity_file_comes_first(self, sshd: Daemon, options: ConnectOptions, tmp_path: Path) -> None:
+    def test_the_hosts_identity_file_comes_first(
+        self, sshd: Daemon, options: ConnectOptions, tmp_path: Path
+    ) -> None:
         key = make_key(tmp_path / "mine", kind="ecdsa")
         sshd.authorize(key)
         with linked(sshd, options, identity_file=str(key)):
@@ -143,9 +157,7 @@ class TestAuthentication:
         assert f"{tmp_path}/none is not there" in error.message
         assert f"ssh-add {key}" in error.hint
 
-    def test_the_agent_holds_the_key(
-        self, sshd: Daemon, options: ConnectOptions, tmp_path: Path
-    ) -> None:
+    def test_the_agent_holds_the_key(self, sshd: Daemon, options: ConnectOptions, tmp_path: Path) -> None:
         key = make_key(tmp_path / "agent-key")
         sshd.authorize(key)
         config = tmp_path / "config"
@@ -167,7 +179,9 @@ class TestAuthentication:
                 agent.terminate()
 
     def test_a_host_that_wants_more_than_a_key(self, tmp_path: Path) -> None:
-        with daemon(tmp_path / "sshd", "AuthenticationMethods password\nPasswordAuthentication yes\n") as sshd:
+        with daemon(
+            tmp_path / "sshd", "AuthenticationMethods password\nPasswordAuthentication yes\n"
+        ) as sshd:
             error = refusal(sshd, sshd.options(tmp_path, sshd.known_line))
         assert error.reason is Reason.AUTHENTICATION
         assert "wants password" in error.message
@@ -197,9 +211,7 @@ class TestNetwork:
     def test_a_frozen_host_is_given_up_in_time(self, sshd: Daemon, options: ConnectOptions) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             began = time.monotonic()
-            error = refusal(
-                sshd, replace(options, connect_timeout_seconds=0.6), port=silent.getsockname()[1]
-            )
+            error = refusal(sshd, replace(options, connect_timeout_seconds=0.6), port=silent.getsockname()[1])
             assert 0.5 < time.monotonic() - began < 2
         assert error.reason is Reason.BANNER
         assert "says nothing within 0.6 s" in error.message
@@ -246,6 +258,7 @@ class TestNetwork:
 
     def test_tcp_nodelay_is_on(self, sshd: Daemon, options: ConnectOptions) -> None:
         with linked(sshd, options) as link:
+            assert isinstance(link.transport.sock, socket.socket)
             assert link.transport.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
     def test_ipv6(self, sshd: Daemon, tmp_path: Path) -> None:
@@ -275,10 +288,11 @@ class TestJumps:
         with linked(sshd, options, jump=f"root@127.0.0.1:{bastion.port}") as link:
             assert isinstance(link.transport.sock, paramiko.Channel)
 
-    def test_over_the_proxy_jump_of_the_ssh_config(self, sshd: Daemon, bastion: Daemon, tmp_path: Path) -> None:
+    def test_over_the_proxy_jump_of_the_ssh_config(
+        self, sshd: Daemon, bastion: Daemon, tmp_path: Path
+    ) -> None:
         extra = (
-            "Host gate\n  HostName 127.0.0.1\n  User root\n"
-            f"  Port {bastion.port}\nHost *\n  ProxyJump gate\n"
+            f"Host gate\n  HostName 127.0.0.1\n  User root\n  Port {bastion.port}\nHost *\n  ProxyJump gate\n"
         )
         known = f"localhost {public(sshd.host_key)}\n{bastion.known_line}"
         options = sshd.options(tmp_path, known, extra)
@@ -293,7 +307,9 @@ class TestJumps:
         assert (error.reason, error.where) == (Reason.HOST_KEY_UNKNOWN, "127.0.0.1")
         assert bastion.name in error.message
 
-    def test_the_targets_key_is_checked_behind_a_jump(self, sshd: Daemon, bastion: Daemon, tmp_path: Path) -> None:
+    def test_the_targets_key_is_checked_behind_a_jump(
+        self, sshd: Daemon, bastion: Daemon, tmp_path: Path
+    ) -> None:
         options = sshd.options(tmp_path, bastion.known_line)
         error = refusal(sshd, options, jump=f"root@127.0.0.1:{bastion.port}")
         assert (error.reason, error.where) == (Reason.HOST_KEY_UNKNOWN, "h1")

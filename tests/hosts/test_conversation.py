@@ -28,7 +28,7 @@ def stored(options: ConnectOptions, archive: AgentArchive) -> Path:
 
 
 @contextmanager
-def opened(sshd: Daemon, options: ConnectOptions, archive: AgentArchive, **fields: object) -> Iterator[Any]:
+def opened(sshd: Daemon, options: ConnectOptions, archive: AgentArchive, **fields: Any) -> Iterator[Any]:
     with open_host(sshd.host(**fields), options, archive) as channel:
         yield channel
 
@@ -53,7 +53,9 @@ def test_the_agent_is_sent_once(sshd: Daemon, options: ConnectOptions, archive: 
     assert stored(options, archive).stat().st_ino == before.st_ino
 
 
-def test_the_stored_agent_is_safe_whatever_the_umask(sshd: Daemon, options: ConnectOptions, archive: AgentArchive) -> None:
+def test_the_stored_agent_is_safe_whatever_the_umask(
+    sshd: Daemon, options: ConnectOptions, archive: AgentArchive
+) -> None:
     key = make_key(sshd.folder / f"umask-{time.monotonic_ns()}")
     sshd.authorize(key, 'command="umask 0; exec sh -c \\"$SSH_ORIGINAL_COMMAND\\""')
     with opened(sshd, options, archive, identity_file=str(key)) as channel:
@@ -125,7 +127,10 @@ def test_a_full_disk_is_told(sshd: Daemon, options: ConnectOptions, archive: Age
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder], check=False).returncode:
         pytest.skip("cannot mount a small tmpfs here")
     try:
-        with opened(sshd, options, big) as channel, pytest.raises(AgentError, match="No space left") as caught:
+        with (
+            opened(sshd, options, big) as channel,
+            pytest.raises(AgentError, match="No space left") as caught,
+        ):
             list(channel.converse("echo", {}))
         assert caught.value.kind == "agent-install"
         assert list(folder.iterdir()) == []
@@ -145,7 +150,9 @@ def test_a_read_only_disk_is_told(sshd: Daemon, options: ConnectOptions, archive
         subprocess.run(["umount", folder], check=True)
 
 
-def test_a_request_larger_than_the_window(sshd: Daemon, options: ConnectOptions, archive: AgentArchive) -> None:
+def test_a_request_larger_than_the_window(
+    sshd: Daemon, options: ConnectOptions, archive: AgentArchive
+) -> None:
     text = "ä" * 3_000_000
     with opened(sshd, options, archive) as channel:
         result = list(channel.converse("measure", {"text": text}))[-1]
@@ -189,7 +196,9 @@ def test_the_agents_errors_are_raised(sshd: Daemon, options: ConnectOptions, arc
         assert locked.value.exit_code == 6
 
 
-@pytest.mark.parametrize(("verb", "said"), [("die", "ended with status 7.*roof is on fire"), ("suicide", "was killed")])
+@pytest.mark.parametrize(
+    ("verb", "said"), [("die", "ended with status 7.*roof is on fire"), ("suicide", "was killed")]
+)
 def test_an_agent_that_ends_without_a_result(
     sshd: Daemon, options: ConnectOptions, archive: AgentArchive, verb: str, said: str
 ) -> None:
@@ -205,7 +214,9 @@ def test_no_python_is_told(sshd: Daemon, options: ConnectOptions, archive: Agent
     assert (caught.value.exit_code, caught.value.reason) == (1, "python-missing")
 
 
-def test_an_account_without_a_shell_is_told(sshd: Daemon, options: ConnectOptions, archive: AgentArchive) -> None:
+def test_an_account_without_a_shell_is_told(
+    sshd: Daemon, options: ConnectOptions, archive: AgentArchive
+) -> None:
     key = make_key(sshd.folder / "nologin")
     sshd.authorize(key, 'command="echo This account is currently not available.; exit 1"')
     with opened(sshd, options, archive, identity_file=str(key)) as channel:
@@ -284,7 +295,11 @@ def test_two_threads_at_once(sshd: Daemon, options: ConnectOptions, archive: Age
 
 
 def test_no_secret_is_in_argv_or_the_log(
-    sshd: Daemon, options: ConnectOptions, archive: AgentArchive, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    sshd: Daemon,
+    options: ConnectOptions,
+    archive: AgentArchive,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
 ) -> None:
     caplog.set_level(logging.DEBUG)
     with opened(sshd, replace(options, sudo_password="swordfish-1"), archive) as channel:

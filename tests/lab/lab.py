@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Final, TypeVar
 
 from . import network
 from .base import ensure_base
@@ -29,6 +30,7 @@ TOOLS: Final = {
     "nsenter": "util-linux",
 }
 ENGINES: Final = {"/opt/sglang": "0.5.10", "/opt/sglang-fixed": "0.5.18"}
+T = TypeVar("T")
 # Every systemd takes a few of the kernel's 128 inotify instances.
 INOTIFY: Final = Path("/proc/sys/fs/inotify/max_user_instances")
 INOTIFY_WANTED: Final = 2048
@@ -184,6 +186,11 @@ class Lab:
         """Move the calling thread into the lab's network, for good."""
         network.enter(self.name)
 
+    def inside(self, function: Callable[[], T]) -> T:
+        """What the function returns when it is called in a thread inside the lab's network."""
+        with ThreadPoolExecutor(max_workers=1, initializer=self.enter) as thread:
+            return thread.submit(function).result()
+
     def argv_in(self, cmd: Sequence[str]) -> list[str]:
         """The argv that runs a command inside the lab's network, with its environment."""
         words = [f"{name}={value}" for name, value in self.environment.items()]
@@ -194,10 +201,11 @@ def take_down_stale() -> list[str]:
     """Remove every lab that a dead process left behind; their names."""
     removed = []
     for name in lab_names():
-        state = load_state(name)
-        if state.stale:
-            Lab(state).down()
-            removed.append(name)
+        with suppress(LabError):  # taken down while we looked
+            state = load_state(name)
+            if state.stale:
+                Lab(state).down()
+                removed.append(name)
     for claim in RUN.glob(".*.*"):
         if time.time() - claim.stat().st_mtime > 60:  # of an `up` killed before it had the name
             shutil.rmtree(claim, ignore_errors=True)

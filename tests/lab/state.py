@@ -110,4 +110,5 @@ def load_state(name: str) -> State:
 def lab_names() -> Iterator[str]:
     """Every lab of this machine."""
     for path in sorted(RUN.glob("*/state.json")):
-        yield path.parent.name
+        if NAME.fullmatch(path.parent.name):  # else a name that is only being claimed
+            yield path.parent.name

@@ -1,6 +1,7 @@
 """Small packages that look like SGLang's to a patch, and the requests that patch them."""
 
 import base64
+import functools
 import hashlib
 import os
 import stat
@@ -46,6 +47,11 @@ UPSTREAM = """        else_branch = True
 """
 
 
+@functools.cache
+def _shipped(name: str) -> dict[str, Any]:
+    return patch_request(load_catalogue().get(name))
+
+
 def triton_text(middle: str) -> str:
     """A triton back end around these lines."""
     return _HEAD.format(name="TritonAttnBackend") + middle + _TAIL
@@ -75,8 +81,7 @@ class Engine:
 
     def request(self, *patches: str | dict[str, Any], **more: Any) -> dict[str, Any]:
         """A request about this engine; patches by the names of shipped ones or as they are."""
-        known = load_catalogue()
-        asked = [patch_request(known.get(one)) if isinstance(one, str) else one for one in patches]
+        asked = [_shipped(one) if isinstance(one, str) else one for one in patches]
         return {"engine": {"path": str(self.site)}, "who": "tester", "patches": asked, **more}
 
     def inspect(self, *patches: str | dict[str, Any], **more: Any) -> dict[str, Any]:

@@ -227,6 +227,7 @@ def document(tx: Transaction) -> Dict[str, Any]:
         "steps": state["steps"],
         "findings": state.get("findings", []),
         "diagnosis": state.get("diagnosis"),
+        "engine": dict(state.get("engine", {}), patches=state.get("patches", {})),
         "restore_failure": state.get("restore_failure"),
         "standing": standing(tx) if state["outcome"] == "broken" else None,
     }

@@ -5,7 +5,9 @@ import tempfile
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ..engine import find_engine
+from ..errors import AgentError
 from ..gpus import GpuError
+from ..patch import make_sure
 from ..processes import describe, groups_of, listeners
 from ..systemd import unit_file_text
 from .start import allowed_path, owner_of
@@ -28,7 +30,8 @@ def check(tx: Transaction, step: Step) -> str:
             tx.finding(failure.cause, "error", failure.message, failure.hint)
     if errors:
         raise errors[0]
-    return f"{len(CHECKS)} checks passed"
+    patched = _patches(tx, record)
+    return f"{len(CHECKS)} checks passed" + (f", patches in place: {', '.join(patched)}" if patched else "")
 
 
 def _unit_file(tx: Transaction, record: Dict[str, Any], activation: Dict[str, Any]) -> None:
@@ -63,6 +66,7 @@ def _engine(tx: Transaction, record: Dict[str, Any], activation: Dict[str, Any])
     found = find_engine(str(activation["engine_python"]))
     if found.get("error"):
         raise StepFailed("no-engine", str(found["error"]), hint="engine.python of the service or profile")
+    tx.state["engine"] = {key: found.get(key) for key in ("python", "version", "package")}
     wanted = activation.get("engine_version")
     if wanted and found.get("version") != wanted:
         raise StepFailed(
@@ -153,6 +157,18 @@ def _caches(tx: Transaction, record: Dict[str, Any], activation: Dict[str, Any])
                 f"{folder} does not belong to {activation['user']}",
                 hint=f"chown -R {activation['user']} {folder}",
             )
+
+
+def _patches(tx: Transaction, record: Dict[str, Any]) -> List[str]:
+    """The profile's source patches are in the engine; what is missing is applied now, before anything stops."""
+    holder = tx.state["holder"]
+    try:
+        made = make_sure(tx.paths.host, record, f"{holder.get('user', '?')}@{holder.get('machine', '?')}")
+    except AgentError as error:
+        raise StepFailed("patch-refused", error.message, error.hint) from error
+    tx.state["patches"] = made
+    tx.save()
+    return sorted(made)
 
 
 CHECKS: Tuple[Callable[[Transaction, Dict[str, Any], Dict[str, Any]], None], ...] = (

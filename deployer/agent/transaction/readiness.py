@@ -64,7 +64,8 @@ class Climb:
         """About a second between probes; shorter at first and when the end is near."""
         expected = self.tx.state.get("measured_seconds", {}).get(self.step.target)
         near = expected is not None and self.elapsed() > 0.8 * float(expected)
-        return 0.25 if self.elapsed() < 8 or near or self.rung >= 3 else 1.0
+        usual = float(self.activation.get("health", {}).get("probe_interval_seconds", 1.0))
+        return 0.25 if self.elapsed() < 8 or near or self.rung >= 3 else usual
 
     def done(self) -> bool:
         """One round: what has ended the start, then one rung higher if it bears."""

@@ -100,7 +100,12 @@ class Transaction:
 
     def engine(self, activation: Dict[str, Any]) -> Engine:
         """The HTTP side of a release."""
-        return Engine(str(activation["host_bind"]), int(activation["port"]), activation.get("api_key_file"))
+        return Engine(
+            str(activation["host_bind"]),
+            int(activation["port"]),
+            activation.get("api_key_file"),
+            str(activation.get("health", {}).get("generate_path") or "/v1/completions"),
+        )
 
     def tell(self, event: str, **fields: Any) -> None:
         """Append an event; a watcher reads them in order of seq. Never a reason to fail."""

@@ -80,7 +80,7 @@ def main() -> None:
     if args.nnodes > 1:
         sys.exit("STAND-IN: several nodes are not played")
     _fail_early(options)
-    shown = vars(args)
+    shown = {"model_path": args.model_path, "tokenizer_path": args.tokenizer_path, **vars(args)}
     fields = ", ".join(f"{name}={value!r}" for name, value in shown.items())
     Log()(f"server_args={shown}" if release.since("0.5.20") else f"server_args=ServerArgs({fields})")
     Lifecycle(args, release, options).run()

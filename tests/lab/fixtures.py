@@ -1,0 +1,47 @@
+"""pytest plugin: `lab` is a lab of two hosts for the whole session, taken down however the session ends."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+from collections.abc import Iterator
+from types import FrameType
+from typing import NoReturn
+
+import pytest
+
+from .lab import Lab, take_down_stale, unavailable
+
+# CI sets it, so that a machine without a lab is an error there and not a skipped test.
+REQUIRED = "DEPLOY_LAB_REQUIRED"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _terminated)
+
+
+def _terminated(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt  # which lets pytest finalize its fixtures
+
+
+def require_lab() -> None:
+    """Skip the test, and say why, where no lab can be; fail it where one must be."""
+    if reason := unavailable():
+        if os.environ.get(REQUIRED):
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Lab]:
+    """Hosts ct200 and ct201, shared by all tests of the session: leave them on, reachable and as found."""
+    require_lab()
+    take_down_stale()
+    name = f"test-{os.getpid()}"
+    with Lab.up(name, ("ct200", "ct201"), owner=os.getpid()) as lab:
+        atexit.register(lab.down)
+        yield lab
+    atexit.unregister(lab.down)
