@@ -14,7 +14,6 @@ from .transaction.start import allowed_path
 from .transaction.state import Ports, own_archive
 from .transaction.strategy import STRATEGIES
 
-BALLAST_BYTES = 1024 * 1024
 HEARTBEAT_SECONDS = 5.0
 TRANSACTION = re.compile(r"[0-9a-f]{32}\Z")
 ACTIVATION_TEMPLATE = "deployer-activate@.service"
@@ -35,6 +34,8 @@ def begin(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Emit) -> 
     try:
         store.prepare()
         with durable.guarded(paths.guard):
+            if controller_gone():  # a request that arrives after its sender gave up: nobody knows of it
+                raise AgentError("controller-gone", "the controller went away before it began")
             state = _open(request, paths, store, ports)
     except OSError as error:
         raise AgentError(
@@ -50,14 +51,14 @@ def begin(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Emit) -> 
             "previous_release": state["previous"],
         }
     )
-    ports.systemd.start(paths.activation_unit, block=False)
-    return follow(paths, ports, emit)
+    return follow(paths, ports, emit, str(state["transaction"]))
 
 
 def _open(request: Dict[str, Any], paths: ServiceLayout, store: Store, ports: Ports) -> Dict[str, Any]:
-    """Everything up to the first durable sign that a transaction is open; a kill before that leaves no trace of it."""
+    """Everything up to the first durable sign that a transaction is open, under the guard."""
     under_way = store.open_transaction()
     if under_way is not None:
+        keep_going(paths, ports)
         raise locked(under_way)
     current = store.current()
     if request["expect_current"] != current:
@@ -67,20 +68,33 @@ def _open(request: Dict[str, Any], paths: ServiceLayout, store: Store, ports: Po
             f"but release {current} is current now",
             hint="run the command again",
         )
-    number = _release(request, paths, store)
-    record = store.release(number)
-    state = _first_state(request, store, ports, record, current)
-    for path in (paths.events, paths.state):
-        durable.remove(path)
-    durable.write_file(paths.ballast, b"\0" * BALLAST_BYTES, 0o600)
+    _check_request(request, paths, store)
     for path in (paths.agent, paths.verifier):
         with open(own_archive(), "rb") as file:
             durable.write_file(path, file.read(), 0o600)
     _install_activation_unit(request, paths, ports)
-    store.save(state)
-    store.write_lease(state)
+    # Its process waits for the guard. So whatever ends this one, from here on somebody goes on with what was
+    # saved, or clears it away. A restart, because the last transaction's process may still be on its way out.
     ports.systemd.enable(paths.activation_unit)
+    ports.systemd.restart(paths.activation_unit)
+    store.tidy()
+    durable.write_ballast(paths.ballast)
+    record = store.release(_release(request, paths, store))
+    state = _first_state(request, store, ports, record, current)
+    durable.remove(paths.events)
+    store.save(state)
+    durable.remove(paths.staging)
     return state
+
+
+def _check_request(request: Dict[str, Any], paths: ServiceLayout, store: Store) -> None:
+    """A request that could never become a release is refused before anything is written."""
+    if request.get("release") is not None:
+        store.release(int(request["release"]))
+        return
+    for entry in request["bundle"]["files"]:
+        allowed_path(paths, str(entry["path"]))
+    paths.host.unit(str(request["bundle"]["activation"]["unit_name"]))
 
 
 def _release(request: Dict[str, Any], paths: ServiceLayout, store: Store) -> int:
@@ -88,9 +102,6 @@ def _release(request: Dict[str, Any], paths: ServiceLayout, store: Store) -> int
     if request.get("release") is not None:
         return int(store.release(int(request["release"]))["release"])
     bundle = request["bundle"]
-    for entry in bundle["files"]:
-        allowed_path(paths, str(entry["path"]))
-    paths.host.unit(str(bundle["activation"]["unit_name"]))
     contents = [str(entry["content"]).encode("utf-8", "surrogateescape") for entry in bundle["files"]]
     files = [{key: value for key, value in entry.items() if key != "content"} for entry in bundle["files"]]
     record = {
@@ -161,33 +172,45 @@ def _install_activation_unit(request: Dict[str, Any], paths: ServiceLayout, port
 
 
 def attach(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Emit) -> Dict[str, Any]:
-    """Follow the open transaction of a service, or tell the end of the last one."""
+    """Follow a service's transaction, the named one or the last, or tell its end."""
     paths = layout.service(str(request["service"]))
-    state = Store(paths).transaction()
-    if state is None:
+    store = Store(paths)
+    if not os.path.isdir(paths.folder):
         raise AgentError("no-transaction", f"{paths.name} has had no transaction on this host")
+    with durable.guarded(paths.guard):  # one that is just being opened is seen
+        state = store.transaction()
+    identity = str(request.get("transaction") or (state or {}).get("transaction"))
+    told = state if state is not None and state["transaction"] == identity else store.result(identity)
+    if told is None:
+        raise AgentError(
+            "no-transaction",
+            f"{paths.name} has had no {'such ' if request.get('transaction') else ''}transaction on this host",
+        )
+    previous = told["previous"] if told is state else told["previous_release"]
     emit(
         {
             "event": "begun",
-            "transaction": state["transaction"],
-            "release": state["release"],
-            "previous_release": state["previous"],
+            "transaction": identity,
+            "release": told["release"],
+            "previous_release": previous,
         }
     )
-    return follow(paths, ports, emit, after=int(request.get("after", 0)))
+    return follow(paths, ports, emit, identity, after=int(request.get("after", 0)))
 
 
-def follow(paths: ServiceLayout, ports: Ports, emit: Emit, after: int = 0) -> Dict[str, Any]:
+def follow(paths: ServiceLayout, ports: Ports, emit: Emit, identity: str, after: int = 0) -> Dict[str, Any]:
     """Pass events on as they are written until the transaction is closed; the controller's end ends it too."""
     store, seen = Store(paths), after
     quiet_since = checked = ports.clock.seconds()
     while True:
         state = store.transaction()
+        if state is None or state["transaction"] != identity:  # closed, and another one began since
+            return store.result(identity) or _vanished(paths, identity)
         for event in _newer(paths, seen):
             seen = int(event["seq"])
             emit(event)
             quiet_since = ports.clock.seconds()
-        if state is not None and state.get("closed"):
+        if state.get("closed"):
             return dict(state["result"])
         now = ports.clock.seconds()
         if now - quiet_since > HEARTBEAT_SECONDS:
@@ -195,7 +218,7 @@ def follow(paths: ServiceLayout, ports: Ports, emit: Emit, after: int = 0) -> Di
             quiet_since = now
         if now - checked > HEARTBEAT_SECONDS:
             checked = now
-            _keep_going(paths, ports)
+            keep_going(paths, ports)
         if controller_gone():
             raise AgentError(
                 "controller-gone", "the controller went away; the transaction goes on", exit_code=130
@@ -203,11 +226,15 @@ def follow(paths: ServiceLayout, ports: Ports, emit: Emit, after: int = 0) -> Di
         ports.clock.sleep(0.1)
 
 
+def _vanished(paths: ServiceLayout, identity: str) -> Dict[str, Any]:
+    raise AgentError("no-transaction", f"the history of {paths.name} has no transaction {identity}")
+
+
 def _newer(paths: ServiceLayout, seen: int) -> Iterator[Dict[str, Any]]:
     return (event for event in durable.read_lines(paths.events) if int(event.get("seq", 0)) > seen)
 
 
-def _keep_going(paths: ServiceLayout, ports: Ports) -> None:
+def keep_going(paths: ServiceLayout, ports: Ports) -> None:
     """An open transaction whose process is gone for good is started again by whoever looks."""
     if ports.systemd.unit(paths.activation_unit).get("ActiveState") in ("inactive", "failed"):
         ports.systemd.reset_failed(paths.activation_unit)

@@ -4,9 +4,16 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import tempfile
+import time
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Optional
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+BALLAST_BYTES = 1024 * 1024
+SLICE_BYTES = 128 * 1024
+DRAFT = ".new-"
 
 
 def make_folder(path: str, mode: int = 0o755) -> None:
@@ -40,19 +47,37 @@ def write_file(
     owner: Optional["tuple[int, int]"] = None,
     ballast: Optional[str] = None,
 ) -> None:
-    """Put content at path whole or not at all; on a full disk the ballast file is given up for it."""
+    """Put content at path whole or not at all; on a full disk some of the ballast is given up for it."""
+    while True:
+        try:
+            _write(path, content, mode, owner)
+            return
+        except OSError as error:
+            if error.errno not in FULL or not give_room(ballast):
+                raise
+
+
+def write_ballast(path: str) -> None:
+    """Take room for later; random, so that a file system that compresses keeps it too."""
+    write_file(path, os.urandom(BALLAST_BYTES), 0o600)
+
+
+def give_room(ballast: Optional[str]) -> bool:
+    """Free a slice of the ballast, not all: others on a full disk wait for room as well. False when none is left."""
+    if ballast is None:
+        return False
     try:
-        _write(path, content, mode, owner)
-    except OSError as error:
-        if error.errno != errno.ENOSPC or ballast is None or not os.path.exists(ballast):
-            raise
-        os.unlink(ballast)
-        _write(path, content, mode, owner)
+        size = os.stat(ballast).st_size
+        if size:
+            os.truncate(ballast, max(0, size - SLICE_BYTES))
+    except FileNotFoundError:
+        return False
+    return size > 0
 
 
 def _write(path: str, content: bytes, mode: int, owner: Optional["tuple[int, int]"]) -> None:
     folder = os.path.dirname(path)
-    fd, temporary = tempfile.mkstemp(prefix=".new-", dir=folder)
+    fd, temporary = tempfile.mkstemp(prefix=DRAFT, dir=folder)
     try:
         try:
             os.fchmod(fd, mode)
@@ -85,16 +110,26 @@ def read_json(path: str) -> Any:
         return None
 
 
-def append_line(path: str, value: Dict[str, Any], sync: bool = True) -> None:
-    """Append one JSON line; a line torn by a power cut before it is ended first, so it spoils nothing."""
-    with open(path, "ab+") as file:
+def append_line(path: str, value: Dict[str, Any], sync: bool = True, ballast: Optional[str] = None) -> None:
+    """Append one JSON line; a line torn by a power cut or a full disk is ended first, so it spoils nothing."""
+    while True:
+        try:
+            _append(path, json.dumps(value, sort_keys=True).encode() + b"\n", sync)
+            return
+        except OSError as error:
+            if error.errno not in FULL or not give_room(ballast):
+                raise
+
+
+def _append(path: str, line: bytes, sync: bool) -> None:
+    with open(path, "ab+", buffering=0) as file:
         if file.tell() > 0:
             file.seek(-1, os.SEEK_END)
-            torn = file.read(1) != b"\n"
-        else:
-            torn = False
-        file.write((b"\n" if torn else b"") + json.dumps(value, sort_keys=True).encode() + b"\n")
-        file.flush()
+            if file.read(1) != b"\n":
+                line = b"\n" + line
+        view = memoryview(line)
+        while view:
+            view = view[file.write(view) :]
         if sync:
             os.fsync(file.fileno())
 
@@ -119,9 +154,13 @@ def read_lines(path: str) -> List[Dict[str, Any]]:
 def point(link: str, target: str) -> None:
     """Move a symbolic link atomically."""
     folder = os.path.dirname(link)
-    temporary = os.path.join(folder, ".new-" + os.urandom(6).hex())
+    temporary = os.path.join(folder, DRAFT + os.urandom(6).hex())
     os.symlink(target, temporary)
-    os.rename(temporary, link)
+    try:
+        os.rename(temporary, link)
+    except BaseException:
+        remove(temporary)
+        raise
     sync_folder(folder)
 
 
@@ -134,10 +173,35 @@ def remove(path: str) -> bool:
     return True
 
 
+def sweep(folder: str, *prefixes: str, older_than_seconds: float = 0) -> None:
+    """Remove what killed writers left: drafts, and what has these prefixes; where others write, only what is old."""
+    try:
+        names = [name for name in os.listdir(folder) if name.startswith((DRAFT, *prefixes))]
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for name in names:
+        path = os.path.join(folder, name)
+        try:
+            if older_than_seconds and time.time() - os.lstat(path).st_mtime < older_than_seconds:
+                continue
+        except FileNotFoundError:
+            continue
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            remove(path)
+
+
 @contextmanager
 def guarded(path: str) -> Iterator[None]:
     """Hold the service's exclusive lock for one short change of state."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o600)
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        fd = os.open(path, os.O_RDONLY | flags)  # a lock holds on a read-only file system too
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield

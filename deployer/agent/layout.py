@@ -61,6 +61,7 @@ class ServiceLayout:
         self.events = os.path.join(self.transaction, "events.jsonl")
         self.verifier = os.path.join(self.folder, "agent.pyz")
         self.agent = os.path.join(self.transaction, "agent.pyz")
+        self.staging = os.path.join(self.transaction, "staging")
         self.ballast = os.path.join(self.transaction, "ballast")
         self.lease = os.path.join(host.run, name + ".lock")
         self.secrets = os.path.join(host.secrets, name)

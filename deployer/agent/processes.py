@@ -3,7 +3,7 @@
 import os
 import pwd
 import re
-from typing import Dict, List, NamedTuple, Optional, Set
+from typing import Dict, Iterable, List, NamedTuple, Optional, Set
 
 LISTEN = "0A"
 
@@ -80,6 +80,38 @@ def of_unit(unit: str) -> List[int]:
         for pid in pids()
         if any(f"/{unit}" in group for group in groups_of(pid)) and start_of(pid) is not None
     ]
+
+
+def family(unit: str, invocations: Iterable[str]) -> List[int]:
+    """Every live process that a unit started, wherever it has moved since: its own, those that carry the mark that
+    systemd gave a run of it, and the children of both."""
+    marks = {b"INVOCATION_ID=" + one.encode() for one in invocations if one}
+    parents = {pid: parent_of(pid) for pid in pids()}
+    found = set(of_unit(unit)) | {pid for pid in parents if marks & _environment(pid)}
+    found.discard(os.getpid())
+    grown = True
+    while grown:
+        children = {pid for pid, parent in parents.items() if parent in found} - found
+        found |= children
+        grown = bool(children)
+    return sorted(pid for pid in found if start_of(pid) is not None)
+
+
+def _environment(pid: int) -> Set[bytes]:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return set(file.read().split(b"\0"))
+    except OSError:
+        return set()
+
+
+def parent_of(pid: int) -> int:
+    """The parent of a process; 0 when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rsplit(b")", 1)[1].split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def pids() -> List[int]:

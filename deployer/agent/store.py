@@ -67,12 +67,10 @@ class Store:
         return self.file(number, 0).decode("utf-8", "surrogateescape")
 
     def add_release(self, record: Dict[str, Any], contents: List[bytes]) -> int:
-        """Write a release whole under the next number; a half-written one of a killed attempt is cleared first."""
-        for name in os.listdir(self.paths.releases):
-            if name.startswith(".stage-"):
-                shutil.rmtree(os.path.join(self.paths.releases, name), ignore_errors=True)
+        """Write a release whole under the next number; until a transaction names it, `staging` does."""
         used = [*self.numbers(), *(int(e["release"]) for e in self.history() if e.get("release")), 0]
         number = max(used) + 1
+        durable.write_json(self.paths.staging, number, 0o600)
         folder = os.path.join(self.paths.releases, ".stage-" + os.urandom(6).hex())
         try:
             durable.make_folder(folder, 0o700)
@@ -88,10 +86,22 @@ class Store:
         return number
 
     def drop_release(self, number: int) -> None:
-        """Remove a release's folder."""
-        folder = os.path.join(self.paths.releases, ".drop-" + str(number))
+        """Remove a release's folder; it is gone at once or not at all."""
+        folder = os.path.join(self.paths.releases, f".drop-{number}-{os.urandom(4).hex()}")
         os.rename(self.paths.release(number), folder)
         shutil.rmtree(folder, ignore_errors=True)
+
+    def tidy(self) -> None:
+        """Clear what a killed writer left; only under the guard, and with no transaction open."""
+        paths = self.paths
+        for folder in (paths.folder, paths.releases, paths.transaction, paths.secrets):
+            durable.sweep(folder, ".stage-", ".drop-")
+        durable.sweep(paths.host.units, older_than_seconds=60)  # other services write there too
+        staged = durable.read_json(paths.staging)
+        if staged in self.numbers() and all(entry.get("release") != staged for entry in self.history()):
+            self.drop_release(staged)  # no transaction ever went to it
+        for path in (paths.staging, paths.ballast, paths.lease):
+            durable.remove(path)
 
     # -- history
 
@@ -130,6 +140,10 @@ class Store:
         """The transaction under way, if there is one."""
         state = self.transaction()
         return state if state is not None and not state.get("closed") else None
+
+    def result(self, transaction: str) -> Optional[Dict[str, Any]]:
+        """How a transaction ended, whatever came after it; None while it is open or unknown."""
+        return next((e for e in reversed(self.history()) if e.get("transaction") == transaction), None)
 
     def save(self, state: Dict[str, Any]) -> None:
         """Write the transaction's state; the activation process goes on from it after a kill."""

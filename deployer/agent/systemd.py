@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import time
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 ENVIRONMENT = {
@@ -47,24 +48,37 @@ class Ran(NamedTuple):
 
 def run(argv: List[str], seconds: float = 30.0, text: Optional[str] = None) -> Ran:
     """Run a command without a shell, in a fixed environment, for at most so many seconds."""
+    pipe = subprocess.PIPE
+    stdin = subprocess.DEVNULL if text is None else pipe
     try:
-        done = subprocess.run(
-            argv,
-            input=text,
-            capture_output=True,
-            timeout=seconds,
-            env=ENVIRONMENT,
-            check=False,
-            encoding="utf-8",
-            errors="replace",
+        process = subprocess.Popen(
+            argv, stdin=stdin, stdout=pipe, stderr=pipe, env=ENVIRONMENT, encoding="utf-8", errors="replace"
         )
     except FileNotFoundError:
         return Ran(127, "", f"{argv[0]}: not found")
     except PermissionError:
         return Ran(126, "", f"{argv[0]}: permission denied")
+    try:
+        output, error = process.communicate(text, timeout=seconds)
     except subprocess.TimeoutExpired:
+        _abandon(process)
         return Ran(124, "", f"{argv[0]} did not end within {seconds:g} s")
-    return Ran(done.returncode, done.stdout, done.stderr)
+    return Ran(process.returncode, output, error)
+
+
+def _abandon(process: "subprocess.Popen[str]") -> None:
+    """Kill it; one that a sick driver holds in state D dies later or never, and is not waited for."""
+    process.kill()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        try:
+            if pipe is not None:
+                pipe.close()
+        except OSError:  # what it had still to read is lost with it
+            pass
+    try:
+        process.wait(timeout=1)
+    except subprocess.TimeoutExpired:
+        pass
 
 
 class JournalLine(NamedTuple):
@@ -75,15 +89,19 @@ class JournalLine(NamedTuple):
     text: str
 
 
+# Seconds between tries: systemd answers nobody for a moment while it re-executes itself or is short of memory.
+PATIENCE = (0.2, 0.5, 1, 2, 5, 10)
+
+
 class Systemd:
     """systemd as the agent uses it."""
 
     def show(self, units: Iterable[str]) -> Dict[str, Dict[str, str]]:
-        """The properties in SHOWN of each unit, in one call."""
+        """The properties in SHOWN of each unit, in one call; silence is an error, never mistaken for a dead unit."""
         names = list(units)
         if not names:
             return {}
-        ran = run(["systemctl", "show", "--no-pager", "-p", ",".join((*SHOWN, "Id")), "--", *names])
+        ran = self._must(["systemctl", "show", "--no-pager", "-p", ",".join((*SHOWN, "Id")), "--", *names])
         blocks = [
             dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
             for block in ran.output.split("\n\n")
@@ -109,6 +127,10 @@ class Systemd:
         """Start a unit; with block, until systemd has run its executable."""
         return run(["systemctl", "start", *([] if block else ["--no-block"]), "--", unit], seconds)
 
+    def restart(self, unit: str) -> None:
+        """Queue the end of what runs of a unit, if anything does, and a new start."""
+        self._must(["systemctl", "restart", "--no-block", "--", unit])
+
     def request_stop(self, unit: str) -> None:
         """Queue the stop and come back at once, so that its course can be watched."""
         self._must(["systemctl", "stop", "--no-block", "--", unit])
@@ -126,8 +148,10 @@ class Systemd:
         self._must(["systemctl", "enable", "--quiet", "--", unit])
 
     def disable(self, unit: str) -> None:
-        """Do not start it at boot."""
-        run(["systemctl", "disable", "--quiet", "--", unit])
+        """Do not start it at boot; one that is not there at all is disabled already."""
+        ran = run(["systemctl", "disable", "--quiet", "--", unit])
+        if ran.status != 0 and self.unit(unit).get("UnitFileState") == "enabled":
+            self._must(["systemctl", "disable", "--quiet", "--", unit])
 
     def active(self, pattern: str) -> List[str]:
         """Names of the loaded units that match a pattern and run or are about to."""
@@ -164,17 +188,27 @@ class Systemd:
         ]
 
     def journal_cursor(self) -> Optional[str]:
-        """The place where the journal ends now."""
-        ran = run(["journalctl", "--no-pager", "-q", "-n", "1", "-o", "json", "--output-fields=_BOOT_ID"])
-        try:
-            return str(json.loads(ran.output.splitlines()[-1])["__CURSOR"])
-        except (IndexError, ValueError, KeyError):
-            return None
+        """The place where the journal ends now; None where nothing is kept."""
+        argv = ["journalctl", "--no-pager", "-q", "-n", "1", "-o", "json", "--output-fields=_BOOT_ID"]
+        for pause in (0.2, 0.5, 1, 0):
+            ran = run(argv)
+            try:
+                return str(json.loads(ran.output.splitlines()[-1])["__CURSOR"])
+            except (IndexError, ValueError, KeyError):
+                time.sleep(pause)  # a file that journald rotates or makes anew just now
+        return None
 
-    def _must(self, argv: List[str], seconds: float = 30) -> None:
-        ran = run(argv, seconds)
-        if ran.status != 0:
-            raise OSError(f"{' '.join(argv[:2])} failed: {(ran.error or ran.output).strip()[-300:]}")
+    def _must(self, argv: List[str], seconds: float = 30) -> Ran:
+        """Commands that may be given twice: tried again, and an error in the end."""
+        pauses = iter(PATIENCE)
+        while True:
+            ran = run(argv, seconds)
+            if ran.status == 0:
+                return ran
+            pause = next(pauses, None)
+            if pause is None:
+                raise OSError(f"{' '.join(argv[:2])} failed: {(ran.error or ran.output).strip()[-300:]}")
+            time.sleep(pause)
 
 
 def _journal_line(raw: str) -> Optional[JournalLine]:

@@ -84,6 +84,8 @@ def _print(document: dict[str, Any]) -> None:
         _print_service(now)
     gpus = (document["gpus"] or {}).get("gpus", [])
     if gpus:
+        models = ", ".join(sorted({gpu["name"] for gpu in gpus}))
+        click.echo(f"  {len(gpus)} x {models}, driver {gpus[0]['driver_version']}")
         print_table(["  GPU", "memory GiB", "use %", "held by"], [_gpu_row(gpu) for gpu in gpus])
     if (document["gpus"] or {}).get("error"):
         click.echo(f"  GPUs cannot be read: {document['gpus']['error']}")

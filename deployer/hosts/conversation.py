@@ -13,7 +13,7 @@ from deployer.errors import DeployError
 from deployer.hosts import bootstrap
 from deployer.hosts.archive import AgentArchive
 from deployer.hosts.elevation import SUDO_PROMPT, Elevation
-from deployer.hosts.port import Event, agent_error
+from deployer.hosts.port import AgentEnded, Event, agent_error
 from deployer.hosts.starting import explain_no_answer, explain_refused_password, explain_silence
 
 START_SECONDS: Final = 60.0
@@ -153,7 +153,7 @@ class _Talk:
         status = self.running.status()
         ending = "was killed" if status is None else f"ended with status {status}"
         said = self.errors.text().strip().splitlines()
-        return DeployError(
+        return AgentEnded(
             f"the agent {ending} without a result" + (f": {said[-1]}" if said else ""),
             hint="`deploy status` and `deploy attach` tell what it left running",
             where=self.terms.host,

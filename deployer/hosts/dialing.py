@@ -3,6 +3,7 @@
 import errno
 import socket
 import subprocess
+import threading
 from typing import TYPE_CHECKING, Final
 
 from deployer.hosts.port import ConnectError, Reason
@@ -70,13 +71,15 @@ def dial_command(command: str) -> socket.socket:
     """A socket whose other end is the standard input and output of a ProxyCommand."""
     ours, theirs = socket.socketpair()
     with theirs:
-        subprocess.Popen(
+        child = subprocess.Popen(
             ["/bin/sh", "-c", f"exec {command}"],
             stdin=theirs.fileno(),
             stdout=theirs.fileno(),
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+    # It ends when our end of the socket is closed; somebody has to take note.
+    threading.Thread(target=child.wait, name="deployer-proxy", daemon=True).start()
     return ours
 
 

@@ -83,6 +83,10 @@ class ConnectionLost(UnreachableError):
     """The connection broke during a conversation; what the agent began on the host may go on."""
 
 
+class AgentEnded(DeployError):
+    """The agent was there, but ended without an answer; what it began on the host may go on."""
+
+
 class StartError(DeployError):
     """The host was reached, but its agent could not be started as root; exit code 1."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from deployer import __version__
 from deployer.errors import DeployError, UnreachableError
-from deployer.hosts.port import AgentChannel, AgentError, ConnectionLost
+from deployer.hosts.port import AgentChannel, AgentEnded, AgentError, ConnectionLost, StartError
 from deployer.planning.plan import transaction_request
 from deployer.schema.facts import HostFacts
 from deployer.schema.outcome import Outcome, OutcomeKind
@@ -69,7 +69,7 @@ def execute(plan: Plan, facts: HostFacts, channel: AgentChannel, watch: Watch) -
         answer = _followed(channel, plan.service, identity, channel.converse("begin", request), watch)
     except KeyboardInterrupt as stop:
         raise Interrupted(
-            f"you left; the transaction goes on at {plan.host}",
+            f"you left; what was begun goes on at {plan.host}",
             hint=f"deploy attach --host {plan.host} --service {plan.service}",
             where=plan.host,
             exit_code=130,
@@ -97,7 +97,7 @@ def _followed(
                 _same_transaction(event, identity, service, channel.host)
                 watch(event)
             raise ConnectionLost("the conversation ended without an outcome", where=channel.host)
-        except ConnectionLost as lost:
+        except (ConnectionLost, AgentEnded) as lost:
             pause = next(pauses, None)
             if pause is None:
                 raise UnreachableError(
@@ -107,14 +107,14 @@ def _followed(
                 ) from lost
             watch({"event": "lost", "message": lost.message, "seconds": pause})
             _wait(pause)
-            events = _attach_again(channel, service, seen, lost)
+            events = _attach_again(channel, service, identity, seen, lost)
 
 
 def _attach_again(
-    channel: AgentChannel, service: str, seen: int, lost: ConnectionLost
+    channel: AgentChannel, service: str, identity: str | None, seen: int, lost: DeployError
 ) -> Iterator[dict[str, Any]]:
     try:
-        yield from channel.converse("attach", {"service": service, "after": seen})
+        yield from channel.converse("attach", {"service": service, "transaction": identity, "after": seen})
     except AgentError as error:
         if error.kind == "no-transaction":  # it was lost before the host had begun
             raise UnreachableError(
@@ -123,7 +123,7 @@ def _attach_again(
                 where=channel.host,
             ) from error
         raise
-    except UnreachableError as error:
+    except (UnreachableError, StartError) as error:  # sudo may be withdrawn while the transaction goes on
         raise ConnectionLost(error.message, where=channel.host) from error
 
 

@@ -13,7 +13,7 @@ from deployer.agent.layout import Layout, ServiceLayout
 from deployer.agent.probes import REFUSED, Answer
 from deployer.agent.store import Store
 from deployer.agent.systemd import JournalLine, Ran, Systemd
-from deployer.agent.transaction import checks, readiness, stop
+from deployer.agent.transaction import checks, readiness, start, stop
 from deployer.agent.transaction.activate import activate
 from deployer.agent.transaction.state import Ports, Transaction
 
@@ -96,6 +96,9 @@ class FakeSystemd(Systemd):
         else:
             self.running.add(unit)
         return Ran(0, "", "")
+
+    def restart(self, unit: str) -> None:
+        self.effect()
 
     def request_stop(self, unit: str) -> None:
         self.effect()
@@ -191,10 +194,11 @@ class FakeHost:
         monkeypatch.setattr(checks, "find_engine", lambda python: {"version": "0.5.10"})
         monkeypatch.setattr(checks, "FREE_BYTES", 0)
         monkeypatch.setattr(readiness, "listeners", lambda port: {1} if self.systemd.running else set())
-        monkeypatch.setattr(readiness, "groups_of", lambda pid: [f"/{u}" for u in self.systemd.running])
+        for module in (start, readiness):
+            monkeypatch.setattr(module, "port_strangers", lambda port, unit: [])
         monkeypatch.setattr(readiness, "of_unit", lambda unit: [])
         monkeypatch.setattr(readiness, "bytes_read", lambda pids: 0)
-        monkeypatch.setattr(stop, "of_unit", lambda unit: [])
+        monkeypatch.setattr(stop, "family", lambda unit, runs: [])
 
     def request(self, profile: str, behaviour: str = "good", **more: Any) -> dict[str, Any]:
         unit = f"sglang-{SERVICE}-{profile}.service"

@@ -375,8 +375,9 @@ def wait_for(path: Path) -> None:
 def greet_and_freeze(server: socket.socket) -> None:
     with contextlib.suppress(OSError):
         connection, _ = server.accept()
-        connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
-        time.sleep(5)
+        with connection:
+            connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+            time.sleep(2)
 
 
 def hang_up(server: socket.socket) -> None:
@@ -396,7 +397,6 @@ def relay_third(server: socket.socket, port: int) -> None:
 
 
 def pump(source: socket.socket, sink: socket.socket) -> None:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError), source, sink:
         while data := source.recv(65536):
             sink.sendall(data)
-        sink.close()

@@ -224,19 +224,25 @@ def test_an_account_without_a_shell_is_told(
             list(channel.converse("echo", {}))
 
 
-def session_pid(sshd: Daemon) -> int:
-    """The newest process of the daemon that serves a connection."""
-    children = Path(f"/proc/{sshd.process.pid}/task/{sshd.process.pid}/children").read_text().split()
-    return max(map(int, children))
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def linger(sshd: Daemon, channel: Any, file: Path) -> tuple[Iterator[Any], int]:
+    """A conversation that goes on, and the process of sshd that carries it."""
+    events = channel.converse("linger", {"file": str(file)})
+    pid = next(event["pid"] for event in events if event["event"] == "waiting")
+    while parent(pid) != sshd.process.pid:
+        pid = parent(pid)
+    return events, pid
 
 
 def test_a_connection_killed_in_the_middle_is_lost_and_made_anew(
     sshd: Daemon, options: ConnectOptions, archive: AgentArchive, tmp_path: Path
 ) -> None:
     with opened(sshd, options, archive) as channel:
-        events = channel.converse("linger", {"file": str(tmp_path / "left")})
-        assert next(events)["event"] == "hello"
-        os.kill(session_pid(sshd), signal.SIGKILL)
+        events, session = linger(sshd, channel, tmp_path / "left")
+        os.kill(session, signal.SIGKILL)
         with pytest.raises(ConnectionLost, match="lost") as caught:
             list(events)
         assert (caught.value.exit_code, caught.value.where) == (5, "h1")
@@ -247,9 +253,7 @@ def test_a_host_that_freezes_is_lost(
     sshd: Daemon, options: ConnectOptions, archive: AgentArchive, tmp_path: Path
 ) -> None:
     with opened(sshd, replace(options, keepalive_seconds=0.2), archive) as channel:
-        events = channel.converse("linger", {"file": str(tmp_path / "left")})
-        assert next(events)["event"] == "hello"
-        frozen = session_pid(sshd)
+        events, frozen = linger(sshd, channel, tmp_path / "left")
         os.kill(frozen, signal.SIGSTOP)
         try:
             began = time.monotonic()

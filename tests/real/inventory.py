@@ -41,7 +41,6 @@ services:
         HF_HUB_OFFLINE: "1"
         TRANSFORMERS_OFFLINE: "1"
         PYTHONDONTWRITEBYTECODE: "1"
-        HOME: /root
       flags:
         device: cpu
         max-total-tokens: 4096
@@ -55,10 +54,9 @@ profiles:
   two:
     description: Sixteen requests at once.
     max_running_requests: 16
-  no-room:
-    description: Dies while it starts, as no memory is left for the KV cache.
-    memory_fraction: 0.00001
-    flags: {max-total-tokens: null}
+  too-long:
+    description: Its command line is accepted, and it dies while it starts, as the model holds 2048 tokens.
+    context_length: 4096
 """
 
 

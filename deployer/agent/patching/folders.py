@@ -72,11 +72,14 @@ def read(folder: int, name: str) -> tuple[bytes, Status] | None:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except FileNotFoundError:
         return None
-    with os.fdopen(fd, "rb") as file:
+    try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST:
             raise AgentError("not-a-source-file", f"{name} is not a source file")
-        return file.read(), Status(stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, found.st_nlink)
+        with os.fdopen(os.dup(fd), "rb") as file:
+            return file.read(), Status(stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, found.st_nlink)
+    finally:
+        os.close(fd)
 
 
 def read_path(root: str, path: str) -> tuple[bytes, Status] | None:

@@ -53,16 +53,9 @@ class Ledger:
     @contextmanager
     def locked(self, who: str) -> Iterator[None]:
         """Hold the ledger for one change; says who holds it when it is not free within a few seconds."""
-        try:
-            make_folder(self.folder)
-            make_folder(self.originals)
-            fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-        except OSError as error:
-            raise AgentError(
-                "state-folder",
-                f"cannot keep records in {self.folder}: {error.strerror}",
-                "run it as root, or give a state folder that can be written",
-            ) from error
+        make_folder(self.folder)
+        make_folder(self.originals)
+        fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
             self._wait(fd)
             os.ftruncate(fd, 0)

@@ -22,18 +22,20 @@ Request = Mapping[str, Any]
 def inspect(request: Request, state_folder: str) -> dict[str, Any]:
     """How every patch stands in the engine; changes nothing, not even what a killed run left."""
     ledger = Ledger(state_folder)
-    subject = read_subject(request, ledger)
-    contents = subject.contents()
-    steps = [Step(patch, subject.judge(patch, contents), contents, contents) for patch in subject.patches]
-    return answer(subject, steps, pending=ledger.read_journal() is not None)
+    with _state_errors(ledger):
+        subject = read_subject(request, ledger)
+        contents = subject.contents()
+        steps = [Step(patch, subject.judge(patch, contents), contents, contents) for patch in subject.patches]
+        return answer(subject, steps, pending=ledger.read_journal() is not None)
 
 
 def plan(request: Request, state_folder: str) -> dict[str, Any]:
     """What `apply` (or `revert`, by `"verb"`) would change, as diffs; refusals are in the states, nothing is raised."""
     ledger = Ledger(state_folder)
-    subject = read_subject(request, ledger)
-    steps, _ = _steps(subject, request, ledger, str(request.get("verb", "apply")))
-    return answer(subject, steps, diffs=True, pending=ledger.read_journal() is not None)
+    with _state_errors(ledger):
+        subject = read_subject(request, ledger)
+        steps, _ = _steps(subject, request, ledger, str(request.get("verb", "apply")))
+        return answer(subject, steps, diffs=True, pending=ledger.read_journal() is not None)
 
 
 def apply(request: Request, state_folder: str) -> dict[str, Any]:
@@ -47,7 +49,7 @@ def revert(request: Request, state_folder: str) -> dict[str, Any]:
 
 
 def _change(request: Request, ledger: Ledger, verb: str) -> dict[str, Any]:
-    with ledger.locked(str(request.get("who") or "unknown")), _state_errors(ledger):
+    with _state_errors(ledger), ledger.locked(str(request.get("who") or "unknown")):
         recovered = recover(ledger)
         subject = read_subject(request, ledger)
         with folders.held(subject.package.folder):
@@ -76,7 +78,7 @@ def _state_errors(ledger: Ledger) -> Iterator[None]:
         raise AgentError(
             "state-folder",
             f"cannot keep records in {ledger.folder}: {error.strerror or error}",
-            "free some space, or give a state folder that can be written",
+            "run it as root, free some space, or give a state folder that can be written",
         ) from error
 
 

@@ -1,7 +1,7 @@
 """The transaction's own process, run by systemd as deployer-activate@<service>: forward, or all the way back."""
 
 import sys
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional, Sequence
 
 from .. import durable
 from ..errors import AgentError
@@ -13,11 +13,14 @@ from .commit import commit, settle_back, standing
 from .readiness import ready
 from .soak import soak
 from .start import start
-from .state import Ports, StepFailed, Transaction, open_transaction
+from .state import HOST_ERROR, Ports, StepFailed, Transaction, open_transaction
 from .stop import drain, stop
 from .strategy import Step, forward, way_back
 
 MOST_RUNS = 8
+# Between tries of a step that must not fail for what passes: a full disk, a systemd that does not answer.
+TRY_AGAIN_SECONDS = (1, 2, 5, 10, 20, 30)
+COMMIT_AGAIN_SECONDS = (*TRY_AGAIN_SECONDS, *(60,) * 10)
 
 ACTS: Dict[str, Callable[[Transaction, Step], str]] = {
     "check": check,
@@ -32,13 +35,20 @@ ACTS: Dict[str, Callable[[Transaction, Step], str]] = {
 
 def activate(paths: ServiceLayout, ports: Ports) -> int:
     """Run the open transaction of a service to its end, wherever an earlier run of this process left it."""
-    tx = open_transaction(paths, ports)
-    if tx is None:
-        let_go(paths, ports)
-        return 0
-    tx.store.write_lease(tx.state)
-    notice_reboot(tx)
-    notice_crashes(tx)
+    with durable.guarded(paths.guard):  # held by whoever opens one, until it is saved
+        tx = open_transaction(paths, ports)
+        if tx is None:
+            let_go(paths, ports)
+            return 0
+    try:
+        tx.store.write_lease(tx.state)
+    except OSError as error:
+        print(f"lease not written: {error}", file=sys.stderr)
+    try:
+        notice_reboot(tx)
+        notice_crashes(tx)
+    except OSError as error:  # a state that cannot be saved: only the way forward minds
+        turn_back(tx, StepFailed(HOST_ERROR, str(error), permanent=False))
     if tx.state["direction"] == "forward":
         go_forward(tx)
     if tx.state["direction"] == "back":
@@ -92,13 +102,31 @@ def go_forward(tx: Transaction) -> None:
     names = [step.name for step in steps]
     for step in steps[names.index(tx.state["position"]) :]:
         try:
-            run_step(tx, step)
+            if (
+                step.name == "commit"
+            ):  # it has proved itself: to end it for the host's trouble is downtime for nothing
+                persist(tx, step, COMMIT_AGAIN_SECONDS)
+            else:
+                run_step(tx, step)
         except StepFailed as failure:
             turn_back(tx, failure)
             return
     tx.state["direction"] = "done"
     tx.state["outcome"] = "committed"
     tx.save()
+
+
+def persist(tx: Transaction, step: Step, pauses: Sequence[int] = TRY_AGAIN_SECONDS) -> None:
+    """A step that is tried again while it is the host that refuses it, not the engine."""
+    for pause in pauses:
+        try:
+            return run_step(tx, step)
+        except StepFailed as failure:
+            if failure.cause != HOST_ERROR:
+                raise
+            tx.progress(step, f"{failure.message}; again in {pause} s")
+            tx.ports.clock.sleep(pause)
+    run_step(tx, step)
 
 
 def turn_back(tx: Transaction, failure: StepFailed) -> None:
@@ -125,45 +153,50 @@ def go_back(tx: Transaction) -> None:
     names = [step.name for step in steps]
     try:
         for step in steps[names.index(position) if position in names else 0 :]:
-            run_step(tx, step)
-        settle_back(tx)
+            persist(tx, step)
         tx.state["outcome"] = "rolled-back" if tx.number("old") is not None else "refused"
-    except (StepFailed, OSError, AgentError) as failure:
+    except StepFailed as failure:
         tx.state["outcome"] = "broken"
         tx.state["restore_failure"] = str(failure)
         tx.tell(
             "failed", step=tx.state["position"], message=f"the old release could not be restored: {failure}"
         )
+    # Broken or not: what a reboot starts, and what the next command builds on, is the old release.
+    tx.insist("settling the way back", lambda: settle_back(tx))
     tx.state["direction"] = "done"
     tx.save()
 
 
 def run_step(tx: Transaction, step: Step) -> None:
-    """One step: durable before it begins, timed, told."""
-    tx.state["position"] = step.name
-    if step.name not in tx.state["begun"]:
-        tx.state["begun"].append(step.name)
-    began = tx.mark(f"{step.name}_began", tx.ports.clock.seconds())
-    tx.save()
-    tx.tell("step", step=step.name, result="started")
-    result, said = "failed", ""
+    """One step: durable before it begins, timed, told; what the host itself refuses fails it as HOST_ERROR."""
+    began = tx.marks.setdefault(f"{step.name}_began", tx.ports.clock.seconds())
+    failed: Optional[StepFailed] = None
+    said = ""
     try:
-        said = ACTS[step.act](tx, step)
-        result = "done"
-    except StepFailed as failure:
-        said = failure.message
-        raise
-    except (OSError, AgentError) as failure:
-        said = f"{type(failure).__name__}: {failure}"
-        raise StepFailed("host-error", said) from failure
-    finally:
-        seconds = round(tx.ports.clock.seconds() - float(began), 3)
-        tx.state["steps"] = [s for s in tx.state["steps"] if s["name"] != step.name]
-        tx.state["steps"].append({"name": step.name, "seconds": seconds, "result": result, "message": said})
+        tx.state["position"] = step.name
+        if step.name not in tx.state["begun"]:
+            tx.state["begun"].append(step.name)
         tx.save()
-        tx.tell("step", step=step.name, result=result, seconds=seconds, message=said)
-    if step.act == "ready":
-        count_downtime(tx, step)
+        tx.tell("step", step=step.name, result="started")
+        said = ACTS[step.act](tx, step)
+        if step.act == "ready":
+            count_downtime(tx, step)
+    except StepFailed as failure:
+        failed = failure
+    except (OSError, AgentError) as failure:
+        failed = StepFailed(HOST_ERROR, f"{type(failure).__name__}: {failure}", permanent=False)
+    told = {
+        "seconds": round(tx.ports.clock.seconds() - float(began), 3),
+        "result": "failed" if failed else "done",
+        "message": failed.message if failed else said,
+    }
+    tx.state["steps"] = [
+        *(s for s in tx.state["steps"] if s["name"] != step.name),
+        dict(told, name=step.name),
+    ]
+    tx.tell("step", step=step.name, **told)
+    if failed:
+        raise failed
 
 
 def count_downtime(tx: Transaction, step: Step) -> None:
@@ -179,26 +212,35 @@ def count_downtime(tx: Transaction, step: Step) -> None:
 
 
 def close(tx: Transaction) -> None:
-    """Write the outcome where it is looked for, then let the service go."""
-    outcome = document(tx)
-    if not any(e.get("transaction") == outcome["transaction"] for e in tx.store.history()):
-        durable.append_line(tx.paths.history, outcome)
-    if outcome["outcome"] == "committed":
+    """Write the outcome where it is looked for, then let the service go; nobody opens another one in between."""
+
+    def write() -> None:
+        with durable.guarded(tx.paths.guard):
+            outcome = tx.store.result(tx.state["transaction"])
+            if outcome is None:
+                outcome = document(tx)
+                durable.append_line(tx.paths.history, outcome, ballast=tx.paths.ballast)
+            if outcome["outcome"] == "committed":
+                drop_old(tx)
+            tx.state["closed"], tx.state["result"] = True, outcome
+            tx.store.save(tx.state)
+            let_go(tx.paths, tx.ports)
+
+    tx.insist("closing the transaction", write)
+
+
+def drop_old(tx: Transaction) -> None:
+    """Releases beyond those to keep; no reason to keep a transaction open."""
+    try:
         prune(tx.store, int(tx.state.get("keep_releases", 10)))
-    tx.tell("outcome", **{k: v for k, v in outcome.items() if k not in ("event", "seq", "at")})
-    tx.state["closed"], tx.state["result"] = True, outcome
-    tx.save()
-    let_go(tx.paths, tx.ports)
+    except (OSError, AgentError) as error:
+        print(f"old releases not dropped: {error}", file=sys.stderr)
 
 
 def let_go(paths: ServiceLayout, ports: Ports) -> None:
-    """Leave nothing of a closed transaction: no lease, no reserve, nothing enabled. May be done twice."""
-    with durable.guarded(paths.guard):
-        if Store(paths).open_transaction() is not None:
-            return  # another one began since; it is not ours to end
-        durable.remove(paths.lease)
-        durable.remove(paths.ballast)
-        ports.systemd.disable(paths.activation_unit)
+    """Leave nothing of a closed transaction: no lease, no reserve, nothing enabled. Under the guard; may be done twice."""
+    Store(paths).tidy()
+    ports.systemd.disable(paths.activation_unit)
 
 
 def document(tx: Transaction) -> Dict[str, Any]:

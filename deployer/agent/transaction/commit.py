@@ -14,16 +14,19 @@ def commit(tx: Transaction, step: Step) -> str:
     assert new is not None
     number = tx.number(step.target)
     assert number is not None
+    moved = old is not None and old["unit_name"] != new["unit_name"]
+    if old is not None and moved:
+        tx.ports.systemd.disable(str(old["unit_name"]))  # first, so that no boot ever starts both
     tx.store.point_to(number)
     tx.ports.systemd.enable(str(new["unit_name"]))
-    if old is not None and old["unit_name"] != new["unit_name"]:
+    if old is not None and moved:
         uninstall(tx, str(old["unit_name"]))
     return f"release {number} is current"
 
 
 def settle_back(tx: Transaction) -> None:
     """After the way back: the old unit is current and enabled again, and the failed one is gone."""
-    new, old, number = tx.activation(NEW), tx.activation(OLD), tx.number(OLD)
+    new, old, number = tx.known(NEW), tx.known(OLD), tx.number(OLD)
     if number is None:
         durable.remove(tx.paths.current)
     elif tx.store.current() != number:
@@ -36,7 +39,7 @@ def settle_back(tx: Transaction) -> None:
 
 def standing(tx: Transaction) -> Dict[str, Any]:
     """What runs now, read back from systemd, for an outcome that needs a person."""
-    units = {str(a["unit_name"]) for a in (tx.activation(NEW), tx.activation(OLD)) if a is not None}
+    units = {str(a["unit_name"]) for a in (tx.known(NEW), tx.known(OLD)) if a is not None}
     return {
         unit: f"{shown.get('ActiveState', '?')} ({shown.get('SubState', '?')})"
         for unit, shown in tx.ports.systemd.show(sorted(units)).items()

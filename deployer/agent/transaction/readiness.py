@@ -4,16 +4,16 @@ from typing import Any, Dict, List, Optional
 
 from ..gpus import GpuError
 from ..probes import REFUSED, Engine
-from ..processes import bytes_read, describe, groups_of, listeners, of_unit
-from .journal import Reader
+from ..processes import bytes_read, describe, listeners, of_unit
+from .journal import Cause, Reader
+from .start import port_strangers, ready_limit
 from .state import StepFailed, Transaction
 from .strategy import OLD, Step
 
 RUNGS = ("unit", "port", "model", "health", "generate")
 TRANSIENT_RESTARTS = 2
 EMPTY_ANSWERS = 3
-UNMEASURED_READY_SECONDS = 3600.0
-SHORTEST_DEADLINE_SECONDS = 180.0
+RESTORE_RESTARTS = 5
 
 
 def ready(tx: Transaction, step: Step) -> str:
@@ -40,21 +40,12 @@ class Climb:
         start = "restore-start" if step.name.startswith("restore") else "start"
         self.since = f"{start}_since"
         self.reader = Reader(tx.ports.systemd, self.unit, tx.marks.get(f"{start}_cursor"), tx.rules)
-        self.limit = self._deadline()
-        self.rung = 0
-        self.restarts = 0
-        self.empty = 0
+        self.limit = ready_limit(tx, step, activation)
+        self.restoring = step.target == OLD
+        self.rung = self.restarts = self.revived = self.empty = 0
         self.told: Any = ("", None, 0)
         self.sign_of_life: Any = None
         self.alive_at = self.elapsed()
-
-    def _deadline(self) -> float:
-        deadlines = self.activation["deadlines"]
-        own = deadlines.get("restore_ready_seconds") if self.step.target == OLD else None
-        measured = self.tx.state.get("measured_seconds", {}).get(self.step.target)
-        # Twice what it took here before: a cold page cache doubles a warm start (ladder: 30 s warm, 44 s cold).
-        twice = None if measured is None else max(SHORTEST_DEADLINE_SECONDS, 2 * float(measured))
-        return float(own or deadlines.get("ready_seconds") or twice or UNMEASURED_READY_SECONDS)
 
     def elapsed(self) -> float:
         """Seconds since systemd was told to start."""
@@ -72,7 +63,7 @@ class Climb:
         said = self.reader.read()
         self._tell()
         self._death()
-        if self.reader.fatal is not None:
+        if self.reader.fatal is not None and not self._may_pass(self.reader.fatal):
             self._fail_by_journal("the engine reported a fatal error")
         climbed = self.rung
         while self.rung < len(RUNGS) and getattr(self, "_" + RUNGS[self.rung])():
@@ -93,21 +84,50 @@ class Climb:
 
     def _death(self) -> None:
         shown = self.tx.ports.systemd.unit(self.unit)
+        self._note_run(shown.get("InvocationID", ""))
         state, restarts = shown.get("ActiveState", ""), int(shown.get("NRestarts") or 0)
-        dead = state in ("failed", "inactive", "deactivating") or shown.get("SubState") == "auto-restart"
+        ended = state in ("failed", "inactive")
+        dead = ended or state == "deactivating" or shown.get("SubState") == "auto-restart"
         if not dead and restarts <= self.restarts:
             return
         self.reader.read()
         cause = self.reader.root_cause()
-        if cause is not None and not cause.permanent and restarts <= TRANSIENT_RESTARTS and state != "failed":
-            if restarts > self.restarts:
-                self.restarts, self.rung = restarts, 0
-                self.tx.progress(self.step, f"died of {cause.cause}, which may pass; systemd starts it again")
-            return
+        most = RESTORE_RESTARTS if self.restoring else TRANSIENT_RESTARTS
+        if restarts <= most and (not ended or self._start_again(cause)):
+            passing = cause is not None and not cause.permanent
+            if passing or self._may_pass(cause):
+                if restarts > self.restarts:
+                    self.restarts, self.rung = restarts, 0
+                    of = f" of {cause.cause}" if cause else ""
+                    self.tx.progress(self.step, f"died{of}, which may pass; systemd starts it again")
+                return
         how = f"result {shown.get('Result', '?')}, status {shown.get('ExecMainStatus', '?')}"
         self._fail_by_journal(
             f"{self.unit} ended while starting ({how}, restarts {restarts})", cause="engine-ended"
         )
+
+    def _note_run(self, invocation: str) -> None:
+        """By this mark its processes are known even when they have left its control group."""
+        if invocation and invocation not in self.tx.marks.get("invocations", []):
+            self.tx.marks.setdefault("invocations", []).append(invocation)
+            self.tx.save()
+
+    def _may_pass(self, cause: Optional[Cause]) -> bool:
+        """What served before is not given up for a death that nothing says will come again."""
+        return self.restoring and (cause is None or not cause.permanent)
+
+    def _start_again(self, cause: Optional[Cause]) -> bool:
+        """Start an old release that systemd has given up, a few times; say whether it was."""
+        if not self._may_pass(cause) or self.revived >= RESTORE_RESTARTS:
+            return False
+        if port_strangers(int(self.activation["port"]), self.unit):
+            return True  # when the port is free again
+        self.revived += 1
+        self.restarts = self.rung = 0
+        self.tx.progress(self.step, f"{self.unit} ended; it is started again")
+        self.tx.ports.systemd.reset_failed(self.unit)
+        self.tx.ports.systemd.start(self.unit)
+        return True
 
     def _fail_by_journal(self, message: str, cause: str = "engine-failed") -> None:
         found = self.reader.fatal or self.reader.root_cause()
@@ -160,19 +180,19 @@ class Climb:
 
     def _port(self) -> bool:
         """Somebody listens, and it is the unit itself."""
-        holders = listeners(int(self.activation["port"]))
-        if not holders:
-            return False
-        strangers = [pid for pid in holders if not any(f"/{self.unit}" in group for group in groups_of(pid))]
-        if len(strangers) == len(holders):
+        port = int(self.activation["port"])
+        strangers = port_strangers(port, self.unit)
+        if not strangers:
+            return bool(listeners(port))
+        if len(strangers) == len(listeners(port)) and not self.restoring:
             names = ", ".join(str(describe(pid) or pid) for pid in strangers)
             raise StepFailed(
                 "port-in-use",
-                f"port {self.activation['port']} is held by {names}, not by {self.unit}",
+                f"port {port} is held by {names}, not by {self.unit}",
                 hint="end that process, or give the service another port",
                 permanent=False,
             )
-        return True
+        return False
 
     def _model(self) -> bool:
         models = self.engine.models()
@@ -202,7 +222,7 @@ class Climb:
             if self.empty >= EMPTY_ANSWERS:
                 raise StepFailed(
                     "no-tokens",
-                    f"{self.empty} answers with status 200 held no token",
+                    f"{self.empty} answers with status 200 held no token, or one sign over and over",
                     hint="the engine answers but does not generate; look at its journal",
                 )
         return tokens is not None and tokens > 0
@@ -237,5 +257,11 @@ def generated_tokens(document: Any) -> Optional[int]:
     usage = document.get("usage")
     if isinstance(usage, dict) and isinstance(usage.get("completion_tokens"), int):
         # Tokens without any text are no answer either: ids that decode to nothing would still have been asked for.
-        return int(usage["completion_tokens"]) if text else 0
-    return len(text.split()) if text else 0
+        return int(usage["completion_tokens"]) if text and not is_garbage(text) else 0
+    return len(text.split()) if text and not is_garbage(text) else 0
+
+
+def is_garbage(text: str) -> bool:
+    """One sign over and over: what a model prints whose numbers went wrong (NaN gives token 0, mostly `!`)."""
+    signs = set("".join(text.split()))
+    return len(text) >= 4 and len(signs) == 1 and not signs.pop().isalnum()

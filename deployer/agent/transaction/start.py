@@ -2,15 +2,20 @@
 
 import os
 import pwd
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from .. import durable
 from ..errors import AgentError
 from ..layout import ServiceLayout
+from ..processes import describe, groups_of, listeners
 from ..store import Store
 from ..systemd import unit_file_text
 from .state import StepFailed, Transaction
 from .strategy import OLD, Step
+
+PORT_SECONDS = 5.0  # for a process that is on its way out
+UNMEASURED_READY_SECONDS = 3600.0
+SHORTEST_DEADLINE_SECONDS = 180.0
 
 
 def start(tx: Transaction, step: Step) -> str:
@@ -20,6 +25,7 @@ def start(tx: Transaction, step: Step) -> str:
         return "there was no earlier release"
     systemd = tx.ports.systemd
     unit = str(record["activation"]["unit_name"])
+    await_port(tx, step, record["activation"])
     if step.target != OLD and unit == _unit_of(tx.release(OLD)):
         # The name is enabled for the old release: until commit a reboot must not start the new text under it.
         systemd.disable(unit)
@@ -29,10 +35,11 @@ def start(tx: Transaction, step: Step) -> str:
     tx.mark(f"{step.name}_since", tx.ports.clock.seconds())
     systemd.reset_failed(unit)
     ran = systemd.start(unit)
-    if ran.status != 0:
+    shown = {} if ran.status == 0 else systemd.unit(unit)
+    # The unit is what counts: systemctl fails too when systemd re-executes itself while it waits.
+    if ran.status != 0 and shown.get("ActiveState") not in ("active", "activating"):
         if ran.status == 124:
             raise StepFailed("start-timeout", f"systemd did not start {unit} within 60 s")
-        shown = systemd.unit(unit)
         raise StepFailed(
             "exec-failed",
             f"{unit} could not be started: result {shown.get('Result', '?')}, "
@@ -41,6 +48,41 @@ def start(tx: Transaction, step: Step) -> str:
             evidence=ran.error.strip()[:500],
         )
     return f"{unit} started"
+
+
+def await_port(tx: Transaction, step: Step, activation: Dict[str, Any]) -> None:
+    """The engine binds its port only when all is loaded: who holds it then makes all that in vain, so ask before."""
+    limit = ready_limit(tx, step, activation) if step.target == OLD else PORT_SECONDS
+    tx.mark(f"{step.name}_port_since", tx.ports.clock.seconds())
+    told = False
+    while strangers := port_strangers(int(activation["port"]), str(activation["unit_name"])):
+        names = ", ".join(str(describe(pid) or f"pid {pid}") for pid in strangers)
+        if tx.elapsed(f"{step.name}_port_since") > limit:
+            raise StepFailed(
+                "port-in-use",
+                f"port {activation['port']} is held by {names}",
+                hint="end that process, or give the service another port",
+                permanent=False,
+            )
+        if not told:
+            tx.progress(step, f"waiting for port {activation['port']}, held by {names}")
+            told = True
+        tx.ports.clock.sleep(0.25)
+
+
+def port_strangers(port: int, unit: str) -> List[int]:
+    """Who listens on the port without belonging to the unit."""
+    return [pid for pid in sorted(listeners(port)) if not any(f"/{unit}" in g for g in groups_of(pid))]
+
+
+def ready_limit(tx: Transaction, step: Step, activation: Dict[str, Any]) -> float:
+    """Seconds that the target may take to be ready: as the profile says, else from what was measured here."""
+    deadlines = activation["deadlines"]
+    own = deadlines.get("restore_ready_seconds") if step.target == OLD else None
+    measured = tx.state.get("measured_seconds", {}).get(step.target)
+    # Twice what it took here before: a cold page cache doubles a warm start (ladder: 30 s warm, 44 s cold).
+    twice = None if measured is None else max(SHORTEST_DEADLINE_SECONDS, 2 * float(measured))
+    return float(own or deadlines.get("ready_seconds") or twice or UNMEASURED_READY_SECONDS)
 
 
 def _unit_of(record: Optional[Dict[str, Any]]) -> Optional[str]:

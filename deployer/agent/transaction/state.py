@@ -2,10 +2,11 @@
 
 import os
 import sys
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from .. import durable
 from ..clock import Clock
+from ..errors import AgentError
 from ..gpus import Gpus
 from ..layout import ServiceLayout
 from ..probes import Engine
@@ -13,6 +14,11 @@ from ..store import Store
 from ..systemd import Systemd
 from .journal import Rules
 from .strategy import OLD, Step
+
+
+HOST_ERROR = (
+    "host-error"  # the cause of a step that the host refused: may pass, unlike the engine's own failures
+)
 
 
 class Ports(NamedTuple):
@@ -80,8 +86,25 @@ class Transaction:
         return self.marks[name]
 
     def save(self) -> None:
-        """Make the state durable."""
-        self.store.save(self.state)
+        """Make the state durable; on the way back a disk that takes nothing must not keep the old service down."""
+        try:
+            self.store.save(self.state)
+        except OSError as error:
+            if self.state["direction"] == "forward":
+                raise
+            print(f"state not saved: {error}", file=sys.stderr)
+
+    def insist(self, what: str, act: Callable[[], None]) -> None:
+        """Do what must be done in the end, such as closing: as long as the host refuses, try again."""
+        refused = 0
+        while True:
+            try:
+                return act()
+            except OSError as error:
+                if refused % 60 == 0:
+                    print(f"{what}: {error}; tried again until it can be done", file=sys.stderr)
+                refused += 1
+                self.ports.clock.sleep(1)
 
     def number(self, target: str) -> Optional[int]:
         """The release number of a step's target."""
@@ -97,6 +120,13 @@ class Transaction:
         """How the target is run and judged."""
         record = self.release(target)
         return None if record is None else record["activation"]
+
+    def known(self, target: str) -> Optional[Dict[str, Any]]:
+        """The target's activation if its record is still there: for what must go on without it."""
+        try:
+            return self.activation(target)
+        except AgentError:
+            return None
 
     def engine(self, activation: Dict[str, Any]) -> Engine:
         """The HTTP side of a release."""

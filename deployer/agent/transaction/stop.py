@@ -2,16 +2,18 @@
 
 import os
 import signal
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional, Set
 
 from ..gpus import Gpu, GpuError
-from ..processes import describe, of_unit, start_of
+from ..processes import describe, family, start_of
 from ..systemd import is_down, is_running
 from .state import StepFailed, Transaction
 from .strategy import Step
 
 TOLERANCE_BYTES = 1024 * 1024 * 1024
 POLL_SECONDS = 0.2
+SMI_SECONDS = 15.0
+SICK_SMI_SECONDS = 3.0
 
 
 def drain(tx: Transaction, step: Step) -> str:
@@ -45,8 +47,10 @@ def stop(tx: Transaction, step: Step) -> str:
     unit = str(activation["unit_name"])
     watched = f"{step.name}_processes"
     if watched not in tx.marks:
-        tx.mark(watched, [[pid, start_of(pid)] for pid in of_unit(unit)])
-        tx.mark(f"{step.name}_foreign", _foreign(tx, activation, unit))
+        runs = [*tx.marks.get("invocations", []), tx.ports.systemd.unit(unit).get("InvocationID", "")]
+        ours = family(unit, runs)
+        tx.mark(watched, [[pid, start_of(pid)] for pid in ours])
+        tx.mark(f"{step.name}_foreign", _foreign(tx, activation, set(ours)))
     if step.name == "stop":
         tx.mark("down_since", tx.ports.clock.seconds())
     _end_unit(tx, step, activation, unit)
@@ -75,21 +79,20 @@ def _end_unit(tx: Transaction, step: Step, activation: Dict[str, Any], unit: str
         tx.ports.clock.sleep(POLL_SECONDS)
 
 
-def _foreign(tx: Transaction, activation: Dict[str, Any], unit: str) -> List[int]:
+def _foreign(tx: Transaction, activation: Dict[str, Any], ours: Set[int]) -> Optional[List[int]]:
     """Processes on the slot's GPUs that are not the unit's: they were there before and are not waited for."""
     if not activation.get("gpus"):
         return []
-    ours = set(of_unit(unit))
     try:
-        slot = _slot(tx, activation)
-        return sorted({h.pid for h in tx.ports.gpus.holdings(slot) if h.pid not in ours})
+        slot = _slot(tx, activation, SMI_SECONDS)
+        return sorted({h.pid for h in tx.ports.gpus.holdings(slot, SMI_SECONDS) if h.pid not in ours})
     except GpuError:
-        return []
+        return None
 
 
-def _slot(tx: Transaction, activation: Dict[str, Any]) -> List[Gpu]:
+def _slot(tx: Transaction, activation: Dict[str, Any], seconds: float) -> List[Gpu]:
     wanted = set(activation["gpus"])
-    return [gpu for gpu in tx.ports.gpus.read() if gpu.number in wanted]
+    return [gpu for gpu in tx.ports.gpus.read(seconds) if gpu.number in wanted]
 
 
 def _free_gpus(tx: Transaction, step: Step, activation: Dict[str, Any]) -> str:
@@ -98,12 +101,15 @@ def _free_gpus(tx: Transaction, step: Step, activation: Dict[str, Any]) -> str:
         return "ended"
     tx.mark(f"{step.name}_ended", tx.ports.clock.seconds())
     limit = float(activation["deadlines"]["gpu_release_seconds"])
-    foreign = set(tx.marks.get(f"{step.name}_foreign", []))
-    killed = False
+    known = tx.marks.get(f"{step.name}_foreign")
+    foreign = set(known or [])
+    # A sick nvidia-smi has cost its time before the stop; now the service is down, so it gets little more.
+    patience = SICK_SMI_SECONDS if known is None else SMI_SECONDS
+    _end_orphans(tx, step)
     while True:
         try:
-            slot = _slot(tx, activation)
-            holdings = tx.ports.gpus.holdings(slot)
+            slot = _slot(tx, activation, patience)
+            holdings = tx.ports.gpus.holdings(slot, patience)
         except GpuError as error:
             tx.finding("gpu-memory", "warning", f"GPU memory could not be read after the stop: {error}")
             return "ended; GPU memory could not be read"
@@ -112,11 +118,7 @@ def _free_gpus(tx: Transaction, step: Step, activation: Dict[str, Any]) -> str:
         used = sum(gpu.memory_used_bytes for gpu in slot) - strangers
         if not left and used <= TOLERANCE_BYTES * len(slot):
             return "ended, GPU memory free"
-        waited = tx.elapsed(f"{step.name}_ended")
-        if waited > limit / 2 and not killed:
-            killed = True
-            _end_orphans(tx, step)
-        if waited > limit:
+        if tx.elapsed(f"{step.name}_ended") > limit:
             names = [str(describe(pid) or f"pid {pid}") for pid in sorted({h.pid for h in left})]
             raise StepFailed(
                 "gpu-memory-held",
@@ -128,7 +130,7 @@ def _free_gpus(tx: Transaction, step: Step, activation: Dict[str, Any]) -> str:
 
 
 def _end_orphans(tx: Transaction, step: Step) -> None:
-    """SIGKILL to processes that were the unit's own before the stop, by pid and start time."""
+    """SIGKILL to what is left of the unit's own processes now that it has ended, by pid and start time."""
     for pid, started in tx.marks.get(f"{step.name}_processes", []):
         if started is not None and start_of(pid) == started:
             tx.finding("orphan", "warning", f"an orphan of the stopped unit was ended: {describe(pid)}")

@@ -188,9 +188,11 @@ class Engine:
 
     def _report_decoding(self) -> None:
         interval = max(0.2, (self.args.decode_log_interval or 40) / self.options.tokens_per_second)
+        before = 0
         while True:
             time.sleep(interval)
-            if self.running and not self.broken.is_set():
+            made, before = self.totals["generated"] - before, self.totals["generated"]
+            if self.running and made:
                 graph = (
                     f"cuda graph: {not self.args.disable_cuda_graph}, "
                     if self.release.since("0.4.6.post4")

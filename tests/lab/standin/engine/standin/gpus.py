@@ -117,6 +117,7 @@ def _seconds_dead(path: str) -> float:
 
 
 def _remove(path: str) -> None:
-    for name in (path, path + ".dead"):
-        with suppress(OSError):
-            os.unlink(name)
+    # The claim first: another user's stays, and then its mark must go on saying since when it is dead.
+    with suppress(OSError):
+        os.unlink(path)
+        os.unlink(path + ".dead")

@@ -196,7 +196,7 @@ class Lifecycle:
         """The main thread from now on: children, and the drain after SIGTERM."""
         handled, looked, drained = False, time.monotonic(), time.monotonic()
         while True:
-            time.sleep(0.02)
+            time.sleep(0.05)
             now = time.monotonic()
             if self.engine.saw_request.is_set() and not handled:
                 # As in the real one: before the first request SIGTERM just kills.

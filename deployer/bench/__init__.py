@@ -1,0 +1,1 @@
+"""Measuring a served model: a lean streaming client, levels of load, statistics and verdicts."""

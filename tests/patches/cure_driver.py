@@ -1,0 +1,107 @@
+"""Runs with an engine's own interpreter: builds one of its attention back ends on a real KV pool of a later stage.
+
+`python cure_driver.py MODULE CLASS POOL START_LAYER` prints what the back end took as head dimension, or its error.
+The pool and the back end are the engine's; the model runner around them is made of ones.
+"""
+
+import importlib
+import json
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+HEAD_DIM = 48
+LAYERS = 8
+NONE = ("hybrid_gdn_config", "kimi_linear_config", "linear_attn_model_spec", "mambaish_config")
+GLOBALS = ("get_parallel", "get_spec", "get_exec", "get_attention_tp_size", "get_device_core_count", "get_server_args",
+           "cuda_graph_fully_disabled", "check_cuda_graph_backend", "get_global_server_args", "is_arch_support_pdl")
+
+
+class One(int):
+    """The number one, which is also everything that can be asked of it."""
+
+    def __getattr__(self, name: str) -> "One":
+        return One(1)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> "One":
+        return One(1)
+
+
+def main(module_name: str, class_name: str, pool_name: str, start_layer: int) -> None:
+    """Build the back end on the pool."""
+    tolerate_newer_transformers()
+    module = importlib.import_module(f"sglang.srt.layers.attention.{module_name}")
+    for name in (*GLOBALS, *NONE):
+        if hasattr(module, name):
+            setattr(module, name, (lambda *_, **__: None) if name in NONE else One(1))
+    pool = make_pool(pool_name, start_layer)
+    try:
+        backend = getattr(module, class_name)(make_runner(pool))
+    except Exception as error:
+        frame = traceback_end(error)
+        print(json.dumps({"error": f"{type(error).__name__}: {error}", "in": frame}))
+    else:
+        print(json.dumps({"v_head_dim": backend.v_head_dim}))
+
+
+def make_pool(name: str, start_layer: int) -> Any:
+    """A KV pool of 8 layers with heads of 48, for a stage that begins at a layer."""
+    import torch
+
+    sizes = {"page_size": 1, "dtype": torch.float32, "head_num": 2, "head_dim": HEAD_DIM, "device": "cpu"}
+    if name == "SWAKVPool":
+        try:
+            from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
+        except ImportError:
+            from sglang.srt.mem_cache.memory_pool import SWAKVPool
+        held = range(start_layer, start_layer + LAYERS)
+        layers = {"swa_attention_layer_ids": list(held)[::2], "full_attention_layer_ids": list(held)[1::2]}
+        if "enable_kvcache_transpose" in SWAKVPool.__init__.__code__.co_varnames:
+            layers["enable_kvcache_transpose"] = False
+        if "page_size" not in SWAKVPool.__init__.__code__.co_varnames:
+            del sizes["page_size"]
+        return SWAKVPool(size=8, size_swa=8, **layers, **sizes)
+    from sglang.srt.mem_cache import memory_pool
+
+    return getattr(memory_pool, name)(
+        size=8, layer_num=LAYERS, enable_memory_saver=False, start_layer=start_layer, end_layer=start_layer + LAYERS, **sizes
+    )
+
+
+def make_runner(pool: Any) -> Any:
+    """A model runner that says one to everything, but for the pool and what is compared with None."""
+    import torch
+
+    config = One(1)
+    for name in ("hybrid_gdn_config", "is_encoder_decoder"):
+        setattr(config, name, None)
+    config.swa_v_head_dim = config.v_head_dim = HEAD_DIM
+    runner = One(1)
+    for name in ("sliding_window_size", "is_hybrid_gdn", "hybrid_gdn_config", "kimi_linear_config", "linear_attn_model_spec"):
+        setattr(runner, name, None)
+    runner.model_config = config
+    runner.token_to_kv_pool = pool
+    runner.token_to_kv_pool_allocator = SimpleNamespace()
+    runner.device = "cpu"
+    runner.dtype = torch.float32
+    return runner
+
+
+def tolerate_newer_transformers() -> None:
+    """Older engines register models that a newer transformers has by itself, which it takes for an error."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    register = type(CONFIG_MAPPING).register
+    type(CONFIG_MAPPING).register = lambda self, key, value, exist_ok=False: register(self, key, value, exist_ok=True)
+
+
+def traceback_end(error: BaseException) -> str:
+    """The function that raised."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else trace.tb_frame.f_code.co_name
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4], int(sys.argv[4]))

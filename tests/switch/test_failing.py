@@ -1,0 +1,195 @@
+"""Switches whose new service fails, in every way there is: the old one serves again, and the cause is named."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.switch.conftest import NewService
+from tests.switch.stage import Service, Stage, eventually
+
+pytestmark = pytest.mark.lab
+
+
+def failing(kind: str, **more: Any) -> dict[str, Any]:
+    """A profile whose engine fails in this way."""
+    environment = {"STANDIN_FAIL": kind, **more.pop("environment", {})}
+    return {"tensor_parallel": 1, "environment": environment, **more}
+
+
+# Name of the profile -> the profile, the step that must find it, the cause that must be named.
+KINDS: dict[str, tuple[dict[str, Any], str, str]] = {
+    # systemd accepts the unit, but no process can be given so long a variable.
+    "no-exec": ({"tensor_parallel": 1, "environment": {"LONG": "x" * 200_000}}, "start", "exec-failed"),
+    "exits": (failing("exit-1", environment={"STANDIN_FAIL_AFTER_SECONDS": "0.5"}), "ready", "engine-ended"),
+    "crash-loop": (failing("crash-loop"), "ready", "engine-ended"),
+    "exits-with-0": (failing("exit-0"), "ready", "engine-ended"),
+    "self-kill": (failing("self-kill"), "ready", "engine-ended"),
+    "hangs": (failing("hang-before-port", deadlines={"stall_seconds": 2}), "ready", "stalled"),
+    "late": (failing("port-late", deadlines={"ready_seconds": 3}), "ready", "ready-timeout"),
+    "never-healthy": (failing("health-503", deadlines={"ready_seconds": 3}), "ready", "ready-timeout"),
+    "silent": (
+        failing("hang-after-port", deadlines={"ready_seconds": 3}, health={"probe_timeout_seconds": 1}),
+        "ready",
+        "ready-timeout",
+    ),
+    "empty": (failing("empty-text"), "ready", "no-tokens"),
+    "wrong-name": (failing("wrong-model"), "ready", "wrong-model"),
+    "no-memory": (failing("oom"), "ready", "oom-weights"),
+    "soaked": (failing("die-after-ready", soak={"seconds": 5}), "soak", ""),
+    # The story's own: SGLang 0.5.10 with the Triton back end asks every stage for layer 0.
+    "pipeline": (
+        {"tensor_parallel": 1, "pipeline_parallel": 2, "attention_backend": "triton"},
+        "ready",
+        "triton-pp",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def served(stage: Stage) -> Iterator[Service]:
+    """One service for the whole module: after each failure its release 1 must serve as before."""
+    stage.profiles({name: profile for name, (profile, _, _) in KINDS.items()})
+    service = stage.service("k26")
+    service.serve("tp1")
+    yield service
+    service.remove()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_old_service_is_put_back(served: Service, kind: str) -> None:
+    _, step, cause = KINDS[kind]
+    release = max(int(entry["release"]) for entry in served.history()) + 1
+    ran = served.switch(kind)
+    outcome = ran.json
+    assert (ran.code, outcome["outcome"]) == (3, "rolled-back"), str(ran)
+    assert (outcome["release"], outcome["previous_release"], outcome["serving_release"]) == (release, 1, 1)
+    served.assert_serves("tp1", 1)
+    assert (outcome["diagnosis"]["step"], outcome["diagnosis"]["cause"]) == (
+        step,
+        cause or outcome["diagnosis"]["cause"],
+    )
+    assert outcome["diagnosis"]["message"]
+    assert outcome["ready_seconds"] is None
+    assert 0 < outcome["downtime_seconds"] < 60
+    assert outcome["restore_seconds"] > 0
+    steps = {each["name"]: each["result"] for each in outcome["steps"]}
+    assert steps[step] == "failed"
+    assert steps["restore-ready"] == "done"
+    last = served.history()[-1]
+    assert (last["release"], last["profile"], last["outcome"]) == (release, kind, "rolled-back")
+    assert (last["serving_release"], last["downtime_seconds"]) == (1, outcome["downtime_seconds"])
+    assert last["cause"] == outcome["diagnosis"]["cause"]
+
+
+def test_what_a_person_reads(stage: Stage, served: Service) -> None:
+    ran = stage.deploy("switch", "--service", served.name, "--profile", "pipeline", "-y")
+    assert ran.code == 3
+    assert f"rolled-back: {served.name} on ct200 serves release 1 again" in ran.out
+    for words in ("  downtime ", "cause: triton-pp (rank ", "IndexError", "hint: "):
+        assert words in ran.out, str(ran)
+    assert "turning back" in ran.err
+    said = stage.deploy("status")
+    assert f"{served.name}: serving (healthy), profile tp1, release 1" in said.out
+    assert "last outcome rolled-back" in said.out
+    said = stage.deploy("history", "--service", served.name)
+    assert "triton-pp" in said.out.splitlines()[-1]
+
+
+def test_a_failing_change_of_the_same_profile(stage: Stage, new_service: NewService) -> None:
+    """Old and new share one unit file, so its old text must come back."""
+    stage.profiles({"same": {"tensor_parallel": 1}})
+    service = new_service()
+    service.serve("same")
+    text = stage.host.get(f"/etc/systemd/system/{service.unit('same')}")
+    stage.profiles({"same": failing("exit-1")})
+    ran = service.switch("same")
+    assert ran.code == 3, str(ran)
+    assert stage.host.get(f"/etc/systemd/system/{service.unit('same')}") == text
+    service.assert_serves("same", 1)
+    assert service.status()["drift"] == []
+
+
+def test_a_port_taken_while_the_old_service_is_down(stage: Stage, new_service: NewService) -> None:
+    """Somebody grabs the port in the gap, and lets go of it while the way back is under way."""
+    stage.profiles({"slow-gpus": {"tensor_parallel": 1, "environment": {"STANDIN_GPU_RELEASE_SECONDS": "2"}}})
+    service = new_service()
+    service.serve("tp1")
+    stage.host.put("/tmp/squatter.py", SQUATTER)
+    stage.host.run(["systemd-run", "--unit=squatter", "python3", "/tmp/squatter.py", str(service.port)])
+    try:
+        running = service.start_switch("slow-gpus")
+        eventually("way back", lambda: service.state().get("direction") == "back", 60, 0.02)
+    finally:
+        stage.host.run(["systemctl", "kill", "--signal=KILL", "squatter"], check=False)
+        stage.host.run(["systemctl", "reset-failed", "squatter"], check=False)
+    out, _ = running.communicate(timeout=60)
+    assert running.returncode == 3, out
+    service.assert_serves("tp1", 1)
+    diagnosis = service.history()[-1]
+    assert diagnosis["cause"] == "port-in-use"
+    assert "squatter.service" in out
+
+
+SQUATTER = """
+import socket, sys, time
+while True:
+    taken = socket.socket()
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        taken.bind(("127.0.0.1", int(sys.argv[1])))
+        taken.listen()
+        break
+    except OSError:
+        taken.close()
+        time.sleep(0.002)
+time.sleep(60)
+"""
+
+
+def test_what_is_known_before_the_stop_stops_nothing(stage: Stage, new_service: NewService) -> None:
+    """A port held by a stranger, an engine that is not there, a flag that the release does not know."""
+    service = new_service()
+    service.serve("tp1")
+    pid = stage.host.run(["systemctl", "show", "-P", "MainPID", service.unit("tp1")]).stdout
+    stage.profiles(
+        {
+            "no-engine": {"engine": {"python": "/opt/nothing/bin/python"}},
+            "unknown-flag": {"flags": {"no-such-flag": 1}},
+        }
+    )
+    for profile, codes in (("no-engine", {1}), ("unknown-flag", {1, 2, 3})):
+        ran = service.switch(profile)
+        assert ran.code in codes, str(ran)
+        if ran.code == 1:
+            assert ran.json["outcome"] == "refused"
+            assert [f for f in ran.json["findings"] if f["severity"] == "error"]
+    if service.history()[-1]["outcome"] == "committed":
+        assert stage.host.run(["systemctl", "show", "-P", "MainPID", service.unit("tp1")]).stdout == pid
+    service.assert_serves("tp1", 1)
+
+
+def test_a_first_release_that_fails_leaves_nothing(stage: Stage, new_service: NewService) -> None:
+    stage.profiles({"first": failing("exit-1")})
+    service = new_service()
+    ran = service.switch("first")
+    assert (ran.code, ran.json["outcome"]) == (1, "refused"), str(ran)
+    assert service.active_units() == service.unit_files() == service.failed_units() == []
+    assert service.status()["state"] == "stopped"
+    assert service.status()["release"] is None
+
+
+def test_no_rollback_leaves_the_failed_one_to_look_at(stage: Stage, new_service: NewService) -> None:
+    stage.profiles({"stays": failing("health-503", deadlines={"ready_seconds": 2})})
+    service = new_service()
+    service.serve("tp1")
+    ran = service.switch("stays", "--no-rollback")
+    assert (ran.code, ran.json["outcome"]) == (4, "broken"), str(ran)
+    assert ran.json["standing"][service.unit("stays")].startswith("active")
+    assert service.active_units() == [service.unit("stays")]
+    time.sleep(0)
+    assert service.switch("tp1").code == 1  # the way out is said by the findings
+    assert service.deploy("rollback", "-y").code in (0, 1, 2)
