@@ -11,6 +11,8 @@ need mmdebstrap mmdebstrap
 need ip iproute2
 need ssh openssh-client
 need curl curl
+need fish fish  # login shells that tests speak through
+need tcsh tcsh
 "$python" -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3-venv)
 [ -x /usr/sbin/sshd ] || packages+=(openssh-server)
 

@@ -41,6 +41,7 @@ VERBS = {
     "facts": ("facts", "facts"),
     "begin": ("begin", "begin"),
     "attach": ("begin", "attach"),
+    "checkpoint": ("checkpoint", "checkpoint"),
     "logs": ("logs", "logs"),
     "patch": ("patch", "patch"),
     "prune": ("logs", "prune"),

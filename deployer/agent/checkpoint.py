@@ -79,7 +79,9 @@ def local_folder(path: str, hubs: Iterable[str]) -> Optional[str]:
     if os.path.isabs(path):
         return path if os.path.isdir(path) else None
     if not re.match(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)?\Z", path) or ".." in path:
-        raise AgentError("bad-request", f"neither a path nor a model's identifier: {path[:200]!r}", exit_code=2)
+        raise AgentError(
+            "bad-request", f"neither a path nor a model's identifier: {path[:200]!r}", exit_code=2
+        )
     for hub in hubs:
         home = os.path.join(hub, "models--" + path.replace("/", "--"))
         try:
@@ -127,11 +129,13 @@ def describe(folder: Folder) -> Dict[str, Any]:
     counted: Dict[Row, int] = {}
     seen: "set[str]" = set()
     with ThreadPoolExecutor(max_workers=8) as pool:
-        for name, (file, header) in zip(weights, pool.map(lambda name: read_file(folder, name), weights)):
+        for file, header in pool.map(lambda name: read_file(folder, name), weights):
             answer["files"].append(file)
             seen.update(header)
             count_rows(header, counted)
-    answer["tensors"] = [[name, dtype, list(shape), size, n] for (name, dtype, shape, size), n in counted.items()]
+    answer["tensors"] = [
+        [name, dtype, list(shape), size, n] for (name, dtype, shape, size), n in counted.items()
+    ]
     if index is not None and not answer["missing_files"] and not any(f["error"] for f in answer["files"]):
         gone = sorted(set(index.get("weight_map", {})) - seen)
         answer["missing_tensors"] = gone[:NAMED_EXAMPLES] + (["..."] if len(gone) > NAMED_EXAMPLES else [])

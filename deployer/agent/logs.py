@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from typing import Any, Callable, Dict, List
 
 from . import durable
@@ -101,8 +102,20 @@ def prune(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Emit) -> 
         if under_way is not None:
             raise locked(under_way)
         dropped = prune_releases(store, keep, plan=bool(request.get("plan")))
+        if not request.get("plan"):
+            _drop_old_agents(layout)
     return {
         "service": paths.name,
         "dropped": dropped,
         "kept": [n for n in store.numbers() if n not in dropped],
     }
+
+
+def _drop_old_agents(layout: Layout) -> None:
+    """Agents of earlier versions; a transaction under way runs from a copy of its own."""
+    own, folder = os.path.basename(sys.argv[0]), os.path.join(layout.state, "agent")
+    if not own.endswith(".pyz") or not os.path.isdir(folder):
+        return
+    for name in os.listdir(folder):
+        if name.endswith(".pyz") and name != own:
+            durable.remove(os.path.join(folder, name))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from deployer.bench.client_health import bottleneck
+from deployer.bench.client_health import blurred, bottleneck
 from deployer.bench.load import Load
 from deployer.bench.probe import Server
 from deployer.bench.reply import Reply
@@ -72,7 +72,7 @@ def level_of(load: Load, around: Circumstances) -> Level:
         judgement=around.judgement,
         valid=not invalid,
         invalid_reason="; ".join(invalid) or None,
-        notes=_notes(load, counted, around),
+        notes=_notes(load, counted, around, latencies),
         samples=tuple(_sample(reply, load.began) for reply in replies),
     )
 
@@ -212,8 +212,13 @@ def _cache_hits(good: Sequence[Reply], server: Server) -> str | None:
     return f"{hits / prompts:.0%} of the prompt tokens came out of the prefix cache"
 
 
-def _notes(load: Load, counted: _Counted, around: Circumstances) -> tuple[str, ...]:
+def _notes(
+    load: Load, counted: _Counted, around: Circumstances, latencies: dict[str, Quantiles | None]
+) -> tuple[str, ...]:
     notes = []
+    gaps = latencies["gap_ms"]
+    if caution := blurred(around.client, gaps):
+        notes.append(caution)
     stretch = counted.stretch
     if load.stopped not in ("", "interrupted", "overrun", "hopeless"):
         notes.append(f"stopped early: {load.stopped}")

@@ -8,6 +8,8 @@ from deployer.schema.outcome import Finding
 
 OLDEST_SYSTEMD = 245
 OLDEST_PYTHON = (3, 8)
+# What SGLang takes when memory_fraction is unset differs by release and model; this is its usual order.
+USUAL_FRACTION = 0.85
 
 
 def error(check: str, message: str, hint: str = "") -> Finding:
@@ -79,18 +81,27 @@ def slot_findings(desired: Desired, facts: HostFacts, now: ServiceNow | None) ->
 
 
 def _strangers(desired: Desired, facts: HostFacts, now: ServiceNow | None) -> Iterator[Finding]:
+    """Other processes on the slot's GPUs: in the way when what they hold leaves less than the profile takes."""
     assert facts.gpus is not None
     own = now.unit if now is not None else None
     for gpu in facts.gpus.gpus:
-        if gpu.index not in desired.gpus:
+        others = [p for p in gpu.processes if own is None or p.unit != own]
+        if gpu.index not in desired.gpus or not others:
             continue
-        for process in gpu.processes:
-            if process.unit != own or own is None:
-                yield warning(
-                    "gpu-shared",
-                    f"GPU {gpu.index} is used by pid {process.pid} ({process.command}; unit "
-                    f"{process.unit or 'none'}, user {process.user}), {process.memory_bytes / 2**30:.1f} GiB",
-                )
+        held = sum(process.memory_bytes for process in others)
+        wanted = (desired.profile.memory_fraction or USUAL_FRACTION) * gpu.memory_total_bytes
+        names = ", ".join(
+            f"pid {p.pid} ({p.command}; unit {p.unit or 'none'}, user {p.user})" for p in others
+        )
+        said = f"GPU {gpu.index}: {names} holds {held / 2**30:.1f} GiB"
+        if gpu.memory_total_bytes - held < wanted:
+            yield error(
+                "gpu-memory-held",
+                f"{said}, and the profile takes {wanted / 2**30:.1f} of {gpu.memory_total_bytes / 2**30:.1f} GiB",
+                "end it, use other GPUs, or lower memory_fraction",
+            )
+        else:
+            yield warning("gpu-shared", said)
 
 
 def service_findings(now: ServiceNow | None) -> Iterator[Finding]:

@@ -55,6 +55,7 @@ class Subject(Record):
 class ClientHealth(Record):
     """Whether the client could keep up; it never measures itself away."""
 
+    loop_lag_mean_ms: float
     loop_lag_p50_ms: float
     loop_lag_p99_ms: float
     loop_lag_max_ms: float

@@ -65,6 +65,7 @@ class Lab:
         engines: Mapping[str, str] = ENGINES,
         inventory: Path | None = None,
         owner: int | None = None,
+        disk_mib: int = 4096,
     ) -> Lab:
         """Boot the hosts; with `owner`, `down --stale` removes the lab once that process is dead."""
         if reason := unavailable():
@@ -77,7 +78,7 @@ class Lab:
         state.claim()
         lab = cls(state)
         try:
-            lab._prepare(base, gpus, engines, inventory)
+            lab._prepare(base, gpus, engines, inventory, disk_mib)
             lab._boot()
         except BaseException:
             lab.down()
@@ -89,14 +90,16 @@ class Lab:
         """The handle of a lab that somebody brought up."""
         return cls(load_state(name))
 
-    def _prepare(self, base: Path, gpus: int, engines: Mapping[str, str], inventory: Path | None) -> None:
+    def _prepare(
+        self, base: Path, gpus: int, engines: Mapping[str, str], inventory: Path | None, disk_mib: int
+    ) -> None:
         folder, disk = self._state.folder, self._state.folder / "disk"
         disk.mkdir()
         call("mount", "-t", "tmpfs", "-o", "mode=755,size=8g", "deploy-lab", disk)
         _make_key(self.key, f"deploy-lab {self.name}")
         public = self.key.with_suffix(".pub").read_text()
         lay_common(disk / "common", base, public, gpus, engines)
-        known = [self._lay(host, base) for host in self._state.hosts.values()]
+        known = [self._lay(host, base, disk_mib) for host in self._state.hosts.values()]
         (folder / "known_hosts").write_text("".join(known))
         self.ssh_config.write_text(self._ssh_config_text())
         if inventory is not None:
@@ -104,9 +107,11 @@ class Lab:
             self._state.inventory = str(inventory.absolute())
         network.build(self._state)
 
-    def _lay(self, host: HostState, base: Path) -> str:
-        """The disk of one host; its line for known_hosts."""
+    def _lay(self, host: HostState, base: Path, disk_mib: int) -> str:
+        """The disk of one host, of a size of its own, so that one can be full; its line for known_hosts."""
         disk = self._state.folder / "disk"
+        (disk / host.name).mkdir()
+        call("mount", "-t", "tmpfs", "-o", f"mode=755,size={disk_mib}m", "deploy-lab", disk / host.name)
         parts = {part: disk / host.name / part for part in ("upper", "work", "root")}
         for part in parts.values():
             part.mkdir(parents=True)

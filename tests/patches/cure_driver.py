@@ -7,14 +7,16 @@ The pool and the back end are the engine's; the model runner around them is made
 import importlib
 import json
 import sys
-from types import SimpleNamespace
+from importlib.machinery import ModuleSpec
+from types import FunctionType, SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 HEAD_DIM = 48
 LAYERS = 8
 NONE = ("hybrid_gdn_config", "kimi_linear_config", "linear_attn_model_spec", "mambaish_config")
-GLOBALS = ("get_parallel", "get_spec", "get_exec", "get_attention_tp_size", "get_device_core_count", "get_server_args",
-           "cuda_graph_fully_disabled", "check_cuda_graph_backend", "get_global_server_args", "is_arch_support_pdl")
+ASKED = ("get_", "is_", "check_", "cuda_graph_")
+ABSENT = ("wave_lang",)
 
 
 class One(int):
@@ -29,11 +31,15 @@ class One(int):
 
 def main(module_name: str, class_name: str, pool_name: str, start_layer: int) -> None:
     """Build the back end on the pool."""
-    tolerate_newer_transformers()
+    for name in ABSENT:
+        sys.meta_path.append(Absent(name))
+    tolerate_newer_libraries()
     module = importlib.import_module(f"sglang.srt.layers.attention.{module_name}")
-    for name in (*GLOBALS, *NONE):
-        if hasattr(module, name):
-            setattr(module, name, (lambda *_, **__: None) if name in NONE else One(1))
+    for name, value in list(vars(module).items()):
+        if isinstance(value, FunctionType) and name.startswith(ASKED):
+            setattr(module, name, One(1))
+        elif name in NONE:
+            setattr(module, name, lambda *_, **__: None)
     pool = make_pool(pool_name, start_layer)
     try:
         backend = getattr(module, class_name)(make_runner(pool))
@@ -87,12 +93,33 @@ def make_runner(pool: Any) -> Any:
     return runner
 
 
-def tolerate_newer_transformers() -> None:
-    """Older engines register models that a newer transformers has by itself, which it takes for an error."""
+def tolerate_newer_libraries() -> None:
+    """Older engines register models that a newer transformers has by itself, and import what triton has dropped."""
+    import triton.runtime.cache
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     register = type(CONFIG_MAPPING).register
     type(CONFIG_MAPPING).register = lambda self, key, value, exist_ok=False: register(self, key, value, exist_ok=True)
+    for name in ("default_cache_dir", "default_dump_dir", "default_override_dir"):
+        vars(triton.runtime.cache).setdefault(name, None)
+
+
+class Absent:
+    """Finds a library of another vendor's GPU, of which nothing is called here, and everything in it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] == self.name else None
+
+    def create_module(self, spec: ModuleSpec) -> Any:
+        module = MagicMock(name=spec.name)
+        module.__path__ = []
+        return module
+
+    def exec_module(self, module: Any) -> None:
+        pass
 
 
 def traceback_end(error: BaseException) -> str:

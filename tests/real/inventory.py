@@ -54,9 +54,10 @@ profiles:
   two:
     description: Sixteen requests at once.
     max_running_requests: 16
-  too-long:
-    description: Its command line is accepted, and it dies while it starts, as the model holds 2048 tokens.
-    context_length: 4096
+  no-room:
+    description: Dies while it starts, as eight tokens of KV cache do not fill one page.
+    # Not by memory_fraction: that compares the free memory of the machine before and after, which others move.
+    flags: {max-total-tokens: 8, page-size: 64}
 """
 
 

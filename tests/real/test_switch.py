@@ -23,7 +23,7 @@ from tests.real.inventory import PORT, SERVICE, installed, write_inventory
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 DEPLOY = Path(sys.executable).with_name("deploy")
 STREAMS = 8
-TOKENS = 200
+TOKENS = 450  # eight of them just fit the pool of 4096 tokens
 
 
 class Real:
@@ -103,6 +103,8 @@ def test_the_real_engine_is_switched_and_put_back(real: Real) -> None:
         wait_until_running(real)
         code, second = real.deploy("switch", "--profile", "two", "-y")
         finished = [one.result() for one in running]
+    drain = next(step for step in second["steps"] if step["name"] == "drain")
+    assert drain["seconds"] > 0.5, f"nothing ran at the moment of the switch: {drain}"
     assert finished == [True] * STREAMS, "streams running at the moment of the switch were broken"
     assert (code, second["outcome"]) == (0, "committed"), second
     assert second["downtime_seconds"] > 0

@@ -15,7 +15,6 @@ from ..systemd import Systemd
 from .journal import Rules
 from .strategy import OLD, Step
 
-
 HOST_ERROR = (
     "host-error"  # the cause of a step that the host refused: may pass, unlike the engine's own failures
 )

@@ -76,9 +76,7 @@ def _defaults(release: Release, mib: int, tensor: int) -> tuple[int, int]:
     return 16384, 512
 
 
-def default_fraction(
-    settings: Settings, model: ModelConfig, layout: Layout, version: str, mib: int
-) -> float:
+def default_fraction(settings: Settings, model: ModelConfig, layout: Layout, version: str, mib: int) -> float:
     """The memory fraction that the release takes when none is given."""
     release = Release(version)
     capacity = capacity_of(settings, model, layout, version, mib)

@@ -4,29 +4,35 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+
+def words(text: str) -> frozenset[str]:
+    """Names of modules, written as one text."""
+    return frozenset(text.split())
+
+
 LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|layer)\.(\d+)\.")
-VISION = frozenset(
+VISION = words(
     "vision_tower visual vision_model vision_encoder vit vision audio_tower audio_model audio mm_projector "
     "multi_modal_projector image_newline view_seperator embed_vision embed_audio projector aligner "
-    "vision_embed_tokens patch_embed image_projection".split()
+    "vision_embed_tokens patch_embed image_projection"
 )
-EMBEDDINGS = frozenset("embed_tokens wte word_embeddings tok_embeddings embed_in".split())
-HEADS = frozenset("lm_head embed_out".split())
+EMBEDDINGS = words("embed_tokens wte word_embeddings tok_embeddings embed_in")
+HEADS = words("lm_head embed_out")
 # Leaves of weights stored as (in, out), as GPTQ and AWQ do; everything else is (out, in).
-IN_OUT_LEAVES = frozenset("qweight qzeros scales".split())
+IN_OUT_LEAVES = words("qweight qzeros scales")
 # What only the file needs: the unpacked shape of a packed weight.
-DISK_ONLY_LEAVES = frozenset(["weight_shape"])
+DISK_ONLY_LEAVES = words("weight_shape")
 
-ATTENTION_COLUMNS = frozenset(
+ATTENTION_COLUMNS = words(
     "q_proj q_b_proj kv_b_proj query wq in_proj_qkvz in_proj_ba in_proj_qkv in_proj_z in_proj_b in_proj_a "
-    "in_proj conv1d A_log dt_bias dt_proj x_proj sinks g_proj gate_attn b_proj f_b_proj g_b_proj "
-    "q_conv1d k_conv1d v_conv1d".split()
+    "in_proj conv1d A_log dt_bias dt_proj x_proj sinks g_proj gate_attn b_proj f_b_proj g_b_proj q_conv1d "
+    "k_conv1d v_conv1d"
 )
-KEY_VALUES = frozenset("k_proj v_proj key value wk wv".split())
-FUSED_HEADS = frozenset("qkv_proj query_key_value Wqkv c_attn qkv".split())
-ATTENTION_ROWS = frozenset("o_proj out_proj wo".split())
-COLUMNS = frozenset("gate_proj up_proj gate_up_proj w1 w3 fc1 c_fc dense_h_to_4h linear_fc1 w13".split())
-ROWS = frozenset("down_proj w2 fc2 c_proj dense_4h_to_h linear_fc2".split())
+KEY_VALUES = words("k_proj v_proj key value wk wv")
+FUSED_HEADS = words("qkv_proj query_key_value Wqkv c_attn qkv")
+ATTENTION_ROWS = words("o_proj out_proj wo")
+COLUMNS = words("gate_proj up_proj gate_up_proj w1 w3 fc1 c_fc dense_h_to_4h linear_fc1 w13")
+ROWS = words("down_proj w2 fc2 c_proj dense_4h_to_h linear_fc2")
 WHOLE = re.compile(
     r"norm|^ln_|^gate$|router|q_a_proj|kv_a_proj|indexer|eh_proj|e_score|rotary|inv_freq|compressor|"
     r"shared_expert_gate|^f_a_proj$|^g_a_proj$|^bias$|expert_bias|^k_scale$|^v_scale$|^scale$|_hc_|^hc_"
@@ -116,7 +122,9 @@ def _outside(parts: list[str]) -> Role:
 def _in_layer(parts: list[str], where: Where, layer: int | None) -> Role:
     """A tensor of a decoder layer, by its module's name; draft layers have the same modules."""
     module, leaf = _module(parts)
-    if where is Where.DRAFT and ((EMBEDDINGS | HEADS) & set(parts) or parts[-3:-1] == ["shared_head", "head"]):
+    if where is Where.DRAFT and (
+        (EMBEDDINGS | HEADS) & set(parts) or parts[-3:-1] == ["shared_head", "head"]
+    ):
         # A draft shares these with the model it drafts for.
         return Role(Where.NOWHERE, layer=layer, leaf=leaf)
     whole = WHOLE.search(module) is not None or "indexer" in parts

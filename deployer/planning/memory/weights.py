@@ -33,9 +33,8 @@ class Weights:
     unknown: tuple[str, ...]
 
     def stage(self, span: Span, *, first: bool, last: bool) -> int:
-        """Bytes on a GPU of a stage with these layers."""
-        own = sum(self.layers[span.first : span.end])
-        return own + self.every + self.first * first + (self.last + self.draft) * last
+        """Bytes on a GPU of a stage with these layers, without a draft model."""
+        return sum(self.layers[span.first : span.end]) + self.every + self.first * first + self.last * last
 
     def absorbed_copies(self, span: Span) -> int:
         """Bytes of the copies that MLA makes of kv_b_proj after the load."""
@@ -49,9 +48,8 @@ def weigh(
     version: str,
     *,
     quantization: str | None = None,
-    draft: bool = False,
 ) -> Weights:
-    """Every row's share of one GPU, summed by place; `draft` also loads the checkpoint's own draft layers."""
+    """Every row's share of one GPU, summed by place."""
     layers, absorbed = [0] * model.layers, [0] * model.layers
     sums = dict.fromkeys(Where, 0)
     vision, unknown, head, embedding = 0, [], 0, 0
@@ -80,7 +78,7 @@ def weigh(
         # With speculative decoding the last stage needs the embedding too.
         last=last + (embedding if layout.speculative and layout.pipeline > 1 else 0),
         every=every,
-        draft=sums[Where.DRAFT] if draft else 0,
+        draft=sums[Where.DRAFT],
         absorbed=tuple(absorbed),
         vision=vision,
         unknown=tuple(unknown),
@@ -161,9 +159,7 @@ def _fraction(row: TensorRow, role: Role, model: ModelConfig, parts: int) -> Fra
     if role.axis is Axis.KEY_VALUE and not model.latent:
         return keys
     if role.axis is Axis.FUSED_HEADS and not model.latent:
-        return (Fraction(model.heads, parts) + 2 * model.kv_heads * keys) / (
-            model.heads + 2 * model.kv_heads
-        )
+        return (Fraction(model.heads, parts) + 2 * model.kv_heads * keys) / (model.heads + 2 * model.kv_heads)
     return Fraction(-(-size // parts), size)
 
 
@@ -178,7 +174,7 @@ def _axis_size(row: TensorRow, role: Role, model: ModelConfig) -> int:
         if inward and leaf != "qweight" and ordered:
             return 1  # any row may be of any group, so every rank keeps them all
         return shape[-2] if inward and len(shape) > 1 else shape[-1]
-    if leaf == "g_idx" or leaf == "weight_g_idx":
+    if leaf in ("g_idx", "weight_g_idx"):
         return shape[0] if inward else 1
     if inward:
         return shape[1] if len(shape) > 1 else 1
