@@ -44,7 +44,9 @@ VERBS = {
     "checkpoint": ("checkpoint", "checkpoint"),
     "logs": ("logs", "logs"),
     "patch": ("patch", "patch"),
+    "preflight": ("preflight", "preflight"),
     "prune": ("logs", "prune"),
+    "sample": ("sample", "sample"),
 }
 
 
@@ -66,6 +68,10 @@ def main() -> int:
         from .transaction.activate import main as activate
 
         return activate(layout.service(sys.argv[2]), ports)
+    if len(sys.argv) == 3 and sys.argv[1] == "read-flags":
+        from .flags.installed import print_flags
+
+        return print_flags(sys.argv[2])
     if len(sys.argv) == 4 and sys.argv[1] == "before-start":
         from .patch import before_start
 

@@ -141,6 +141,7 @@ def _first_state(
         "findings": [],
         "marks": {},
         "rules": request.get("rules", []),
+        "preflight": request.get("preflight", {}),
         "keep_releases": int(request.get("keep_releases", 10)),
         "measured_seconds": {
             "new": measured(store, number, record["profile"]),

@@ -29,11 +29,14 @@ def facts(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Emit) -> 
     engines = [str(python) for python in request.get("engines", [])]
     patches = list(request.get("patches", []))
     with ThreadPoolExecutor(max_workers=8) as pool:
-        gpus = pool.submit(_gpus, ports.gpus) if request.get("gpus", True) else None
-        found = [pool.submit(_engine, layout, python, patches) for python in engines]
+        more = bool(request.get("gpu_details"))
+        gpus = pool.submit(_gpus, ports.gpus, more) if request.get("gpus", True) else None
+        flags = bool(request.get("flags"))
+        found = [pool.submit(_engine, layout, python, patches, flags) for python in engines]
         services = [
             pool.submit(service_facts, layout, ports, name, bool(request.get("history"))) for name in names
         ]
+        models = [pool.submit(_model, str(path)) for path in request.get("models", [])]
         ports_held = [pool.submit(_port, int(port)) for port in request.get("ports", [])]
         return {
             "hostname": socket.gethostname(),
@@ -49,14 +52,19 @@ def facts(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Emit) -> 
             "engines": [one.result() for one in found],
             "services": [one.result() for one in services],
             "ports": [one.result() for one in ports_held],
+            "models": [one.result() for one in models],
         }
 
 
-def _engine(layout: Layout, python: str, patches: List[Dict[str, Any]]) -> Dict[str, Any]:
-    """An engine, with how the asked patches stand in it."""
+def _engine(
+    layout: Layout, python: str, patches: List[Dict[str, Any]], flags: bool = False
+) -> Dict[str, Any]:
+    """An engine, with its flags and with how the asked patches stand in it, where that is wanted."""
     from . import patching
 
     engine = find_engine(python)
+    if flags and not engine.get("error"):
+        engine.update(_flags(layout, engine))
     if engine.get("error") or not patches:
         return engine
     try:
@@ -66,6 +74,22 @@ def _engine(layout: Layout, python: str, patches: List[Dict[str, Any]]) -> Dict[
         return dict(engine, patches_error=error.message)
     keys = ("patch", "state", "reason", "effective")
     return dict(engine, patches=[{key: entry.get(key) for key in keys} for entry in answer["patches"]])
+
+
+def _flags(layout: Layout, engine: Dict[str, Any]) -> Dict[str, Any]:
+    from .flags.installed import FlagsUnreadable, compact, installed_flags
+
+    try:
+        return {"flags": compact(installed_flags(engine, layout.state))}
+    except FlagsUnreadable as error:
+        return {"flags": None, "flags_error": str(error)}
+
+
+def _model(path: str) -> Dict[str, Any]:
+    """A model's config.json, for rules about its shape; whether the model is whole is the check step's question."""
+    from .preflight.weights import read_config
+
+    return {"path": path, "config": read_config(path)}
 
 
 def _user() -> str:
@@ -89,10 +113,11 @@ def _free(path: str) -> int:
     return int(status.f_bavail * status.f_frsize)
 
 
-def _gpus(gpus: Gpus) -> Dict[str, Any]:
+def _gpus(gpus: Gpus, more: bool = False) -> Dict[str, Any]:
     try:
         read = gpus.read()
         holdings = gpus.holdings(read)
+        details = gpus.details() if more else {}
     except GpuError as error:
         return {"error": str(error), "gpus": []}
     return {
@@ -106,11 +131,19 @@ def _gpus(gpus: Gpus) -> Dict[str, Any]:
                 "memory_used_bytes": gpu.memory_used_bytes,
                 "utilisation_percent": gpu.utilisation_percent,
                 "driver_version": gpu.driver_version,
+                "compute_capability": _number(details.get(gpu.number, {}).get("compute_cap")),
                 "processes": [_holder(h.pid, h.bytes) for h in holdings if h.gpu == gpu.number],
             }
             for gpu in read
         ],
     }
+
+
+def _number(text: Optional[str]) -> Optional[float]:
+    try:
+        return float(text or "")
+    except ValueError:
+        return None
 
 
 def _holder(pid: int, held: int) -> Dict[str, Any]:

@@ -5,6 +5,17 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 from .systemd import run
 
 FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "utilization.gpu", "driver_version")
+DETAILS = (
+    "compute_cap",
+    "persistence_mode",
+    "ecc.mode.current",
+    "ecc.errors.uncorrected.volatile.total",
+    "mig.mode.current",
+    "pci.bus_id",
+    "pcie.link.gen.max",
+    "pcie.link.width.current",
+    "pcie.link.width.max",
+)
 MIB = 1024 * 1024
 
 
@@ -57,6 +68,28 @@ class Gpus:
                     f"nvidia-smi answered a line that is not understood: {','.join(row)[:200]}"
                 ) from error
         return sorted(found)
+
+    def details(self, seconds: float = 15) -> Dict[int, Dict[str, str]]:
+        """More of every GPU, by index; a field that this driver does not know is left out."""
+        fields = list(DETAILS)
+        while fields:
+            try:
+                rows = self._query("--query-gpu=index," + ",".join(fields), seconds)
+            except GpuError as error:
+                unknown = [field for field in fields if f'"{field}"' in str(error)]
+                if not unknown:
+                    raise
+                fields.remove(unknown[0])
+                continue
+            return {int(row[0]): dict(zip(fields, row[1:])) for row in rows if row and row[0].isdigit()}
+        return {}
+
+    def ask(self, words: Sequence[str], seconds: float = 20) -> str:
+        """The text that nvidia-smi answers to other words, such as those about topology."""
+        ran = run(["nvidia-smi", *words], seconds)
+        if ran.status != 0:
+            raise GpuError((ran.error or ran.output).strip()[-300:] or f"status {ran.status}")
+        return ran.output
 
     def holdings(self, gpus: Sequence[Gpu], seconds: float = 15) -> List[Holding]:
         """Which processes hold memory on these GPUs."""

@@ -6,7 +6,7 @@ import re
 from .errors import AgentError
 
 SERVICE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}\Z")
-RESERVED = ("agent", "patches")  # folders of our own beside those of the services
+RESERVED = ("agent", "flags", "patches")  # folders of our own beside those of the services
 UNIT_NAME = re.compile(r"sglang-[a-z0-9][a-zA-Z0-9._-]{0,120}\.service\Z")
 
 

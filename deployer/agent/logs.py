@@ -8,8 +8,8 @@ from typing import Any, Callable, Dict, List
 from . import durable
 from .begin import controller_gone
 from .errors import AgentError
-from .layout import Layout, ServiceLayout
-from .redact import redact, secrets_in
+from .layout import Layout
+from .redact import known_secrets, redact
 from .retention import prune as prune_releases
 from .store import Store, locked
 from .systemd import ENVIRONMENT
@@ -72,22 +72,6 @@ def _epoch(text: str) -> int:
     from datetime import datetime
 
     return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp())
-
-
-def known_secrets(paths: ServiceLayout) -> List[str]:
-    """Every secret of the service that is on this host."""
-    values: List[str] = []
-    try:
-        names = os.listdir(paths.secrets)
-    except FileNotFoundError:
-        return values
-    for name in names:
-        try:
-            with open(os.path.join(paths.secrets, name), encoding="utf-8") as file:
-                values += secrets_in(file.read())
-        except OSError:
-            continue
-    return sorted(set(values), key=len, reverse=True)
 
 
 def prune(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Emit) -> Dict[str, Any]:

@@ -3,7 +3,7 @@
 import os
 import pwd
 import re
-from typing import Dict, Iterable, List, NamedTuple, Optional, Set
+from typing import Container, Dict, Iterable, List, NamedTuple, Optional, Set
 
 LISTEN = "0A"
 
@@ -121,29 +121,41 @@ def pids() -> List[int]:
 
 def listeners(port: int) -> Set[int]:
     """The processes that listen on a TCP port, on any address."""
-    inodes = set()
+    return listening(port, port).get(port, set())
+
+
+def listening(first: int, last: int) -> Dict[int, Set[int]]:
+    """The processes that listen on the TCP ports of a block, on any address, by port."""
+    ports: Dict[str, int] = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             with open(table, encoding="ascii") as file:
                 next(file, None)
                 for line in file:
                     fields = line.split()
-                    if fields[3] == LISTEN and int(fields[1].rsplit(":", 1)[1], 16) == port:
-                        inodes.add(fields[9])
+                    port = int(fields[1].rsplit(":", 1)[1], 16)
+                    if fields[3] == LISTEN and first <= port <= last:
+                        ports[fields[9]] = port
         except (OSError, IndexError, ValueError):
             continue
-    return {pid for pid in pids() if _holds(pid, inodes)} if inodes else set()
+    found: Dict[int, Set[int]] = {}
+    for pid in pids() if ports else ():
+        for inode in _sockets(pid, ports):
+            found.setdefault(ports[inode], set()).add(pid)
+    return found
 
 
-def _holds(pid: int, inodes: Set[str]) -> bool:
+def _sockets(pid: int, inodes: Container[str]) -> Set[str]:
+    """Those of the sockets that the process has open."""
+    found = set()
     try:
         for fd in os.scandir(f"/proc/{pid}/fd"):
             target = os.readlink(fd.path)
             if target.startswith("socket:[") and target[8:-1] in inodes:
-                return True
+                found.add(target[8:-1])
     except OSError:
         pass
-    return False
+    return found
 
 
 def bytes_read(of: List[int]) -> int:

@@ -11,7 +11,7 @@ from deployer.bench.load import Load
 from deployer.bench.probe import Server
 from deployer.bench.reply import Reply
 from deployer.bench.statistics import quantiles
-from deployer.bench.window import Stretch, batches, occupied, tokens_between, whole_run
+from deployer.bench.window import Stretch, batches, occupied, occupied_until, tokens_in, whole_run
 from deployer.schema.bench import (
     ClientHealth,
     CrossCheck,
@@ -94,7 +94,7 @@ class _Counted:
         self.whole = whole_run(good) if good else None
         self.stretch: Stretch | None = None
         if cut and load.cut_at is not None and load.goal.rate is None:
-            self.stretch = occupied([*good, *cut], load.goal.concurrency, load.cut_at)
+            self.stretch = occupied_until(self.delivered, load.goal.concurrency, load.cut_at)
         elif good:
             self.stretch = occupied(good, load.goal.concurrency) if load.goal.rate is None else self.whole
         if not (self.known or (cut and around.server.counts_in_stream)):
@@ -106,11 +106,7 @@ class _Counted:
     def _tokens(self) -> float | None:
         if self.stretch is None or (not self.known and self.ratio is None):
             return None
-        found = [
-            tokens_between(reply, self.stretch.begin, self.stretch.end, self.ratio)
-            for reply in self.delivered
-        ]
-        return None if None in found else sum(tokens or 0.0 for tokens in found)
+        return tokens_in(self.delivered, self.stretch, self.ratio)
 
     def figures(self) -> dict[str, object]:
         """The fields of a level that speak of tokens."""

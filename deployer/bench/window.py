@@ -10,49 +10,79 @@ from deployer.bench.reply import Reply
 
 BATCH_SECONDS: Final = 10.0
 FEWEST_BATCHES: Final = 6
+MOST_WINDOWS: Final = 64
+LOCK_STEP: Final = 0.1
+"""Streams whose last answers end within this share of an answer's time run in lock step."""
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """From when to when, on the clock of the replies, and whether all streams were busy in it."""
+    """Windows of time, on the clock of the replies, in which all streams were busy; or all of a level."""
 
     kind: Literal["full-occupancy", "whole-run"]
-    begin: float
-    end: float
+    windows: tuple[tuple[float, float], ...]
 
     @property
     def seconds(self) -> float:
-        """Its length."""
-        return self.end - self.begin
+        """The windows' mean length."""
+        return fmean(end - begin for begin, end in self.windows)
+
+    @property
+    def begin(self) -> float:
+        """The windows' mean begin."""
+        return fmean(begin for begin, _ in self.windows)
+
+    @property
+    def end(self) -> float:
+        """The windows' mean end."""
+        return fmean(end for _, end in self.windows)
 
 
 def whole_run(replies: Sequence[Reply]) -> Stretch:
     """From the first request to the last answer."""
-    return Stretch("whole-run", min(r.sent for r in replies), max(r.ended for r in replies))
+    return Stretch("whole-run", ((min(r.sent for r in replies), max(r.ended for r in replies)),))
 
 
-def occupied(replies: Sequence[Reply], concurrency: int, until: float | None = None) -> Stretch:
-    """The stretch in which this many requests were under way: no start of all at once, no tail of a few.
+def _full(*windows: tuple[float, float]) -> Stretch:
+    return Stretch("full-occupancy", windows)
 
-    Best is from the first completion to the last start, when it is at least one reply long. Shorter levels, and
-    streams in lock step, are counted from the start of the last stream to the first completion without a successor.
-    `until` is when a level was cut; what ended later counts as under way.
+
+def occupied(replies: Sequence[Reply], concurrency: int) -> Stretch:
+    """The time in which this many requests were under way: no start of all at once, no tail of a few.
+
+    Best are windows from each stream's first completion to its last start, over which the mean is taken: streams in
+    lock step bring their tokens in bursts, and one window would cut one burst at its begin and another at its end.
+    Levels too short for that count from the first completion to the last start and, shorter still, from the last
+    stream's start to the first completion without a successor.
     """
-    starts = sorted(r.sent for r in replies)
+    starts, ends = sorted(r.sent for r in replies), sorted(r.ended for r in replies)
     whole = whole_run(replies)
     if len(starts) < concurrency:
         return whole
-    ends = sorted(r.ended for r in replies if until is None or r.ended < until)
-    last_start = starts[-1] if until is None else until
-    if not ends:
-        return Stretch("full-occupancy", starts[concurrency - 1], last_start)
     if concurrency == 1:
-        return Stretch("full-occupancy", starts[0], ends[-1] if until is None else until)
+        return _full(*whole.windows)
     reply_seconds = fmean(r.ended - r.sent for r in replies)
-    if last_start - ends[0] >= reply_seconds:
-        return Stretch("full-occupancy", ends[0], last_start)
-    after = ends[bisect_right(ends, last_start) :]
-    return Stretch("full-occupancy", starts[concurrency - 1], after[0] if after else last_start)
+    step = max(1, concurrency // MOST_WINDOWS)
+    # A stream's last start follows a completion at once; two completions are stamped alike, a start is not.
+    pairs = list(zip(ends[:concurrency:step], ends[-2 * concurrency : -concurrency : step], strict=False))
+    if len(starts) > 2 * concurrency and _full(*pairs).seconds >= 0.5 * reply_seconds:
+        return _full(*pairs)
+    if starts[-1] - ends[0] >= reply_seconds:
+        return _full((ends[0], starts[-1]))
+    after = ends[bisect_right(ends, starts[-1])]
+    if ends[-1] - after <= LOCK_STEP * reply_seconds:
+        return _full(*whole.windows)
+    return _full((starts[concurrency - 1], after))
+
+
+def occupied_until(replies: Sequence[Reply], concurrency: int, cut: float) -> Stretch | None:
+    """The same for a level that was cut while all streams were busy: from the first completion or the last first token."""
+    ends = [r.ended for r in replies if r.ended < cut]
+    first_tokens = sorted(r.arrivals[0] for r in replies if r.arrivals)
+    if len(first_tokens) < concurrency:
+        return None
+    begin = min([first_tokens[concurrency - 1], *ends])
+    return _full((begin, cut)) if begin < cut else None
 
 
 def tokens_between(reply: Reply, begin: float, end: float, ratio: float | None = None) -> float | None:
@@ -75,6 +105,18 @@ def tokens_between(reply: Reply, begin: float, end: float, ratio: float | None =
     if reply.ok and reply.output_tokens is not None:
         return reply.output_tokens * (high - low) / len(arrivals)
     return None if ratio is None else (high - low) * ratio
+
+
+def tokens_in(replies: Sequence[Reply], stretch: Stretch, ratio: float | None = None) -> float | None:
+    """Output tokens of all replies in the windows, as their mean; None where the server told no count."""
+    total = 0.0
+    for begin, end in stretch.windows:
+        for reply in replies:
+            found = tokens_between(reply, begin, end, ratio)
+            if found is None:
+                return None
+            total += found
+    return total / len(stretch.windows)
 
 
 def batches(

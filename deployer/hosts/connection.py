@@ -21,6 +21,7 @@ from deployer.hosts.target import Target, parse_jumps
 
 CONNECT_SECONDS: Final = 15.0
 AUTHENTICATION_SECONDS: Final = 30.0
+KEEPALIVE_SECONDS: Final = 15.0
 TRIES: Final = 3
 
 _MAX_HOPS: Final = 8
@@ -166,12 +167,18 @@ def _open(target: Target, options: ConnectOptions, connection: Any, via: Link | 
         if isinstance(error, (paramiko.SSHException, OSError, EOFError)):
             raise _explain(error, target, connection, banner, time.monotonic() - began) from error
         raise
-    heartbeat = Heartbeat(connection.transport, options.keepalive_seconds)
+    heartbeat = Heartbeat(connection.transport, _keepalive(connection, options))
     heartbeat.start()
     log.debug(
         "%s: connected as %s to %s port %d", target.name, connection.user, connection.host, connection.port
     )
     return Link(target.name, connection.user, connection.transport, connection, heartbeat, via)
+
+
+def _keepalive(connection: Any, options: ConnectOptions) -> float:
+    """The pause between two signs of life; a host that falls silent is noticed whatever ssh's own default of 0 says."""
+    said = ssh_config.text_option(connection.ssh_config, "serveraliveinterval") or ""
+    return options.keepalive_seconds or (float(said) if said.isdigit() else 0) or KEEPALIVE_SECONDS
 
 
 def _dial(target: Target, connection: Any, via: Link | None) -> Any:

@@ -41,7 +41,8 @@ class ConnectOptions:
     """Unset: ConnectTimeout of the ssh config, else 15 s."""
     ssh_config: Path | None = None
     """Unset: the file named by DEPLOY_SSH_CONFIG, else ~/.ssh/config and /etc/ssh/ssh_config."""
-    keepalive_seconds: float = 15.0
+    keepalive_seconds: float | None = None
+    """Unset: ServerAliveInterval of the ssh config, else 15 s."""
     agent_folder: str = AGENT_FOLDER
 
 

@@ -56,6 +56,10 @@ class SshChannel:
         terms = Terms(self.host, self._python, elevation, self._archive)
         yield from converse(running, terms, verb, request)
 
+    def transport(self) -> paramiko.Transport:
+        """The connection itself, opened again if it was lost; for ports of the host."""
+        return self._living_link().transport
+
     def close(self) -> None:
         """Leave the host; what runs there goes on."""
         self._link.close()

@@ -4,11 +4,17 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from deployer.diagnosis.rules import load_rules
+from deployer.diagnosis.rules import rules_with
 from deployer.errors import UsageError
-from deployer.patches.catalogue import Catalogue, patch_request
+from deployer.patches.catalogue import Catalogue, load_catalogue, patch_request
 from deployer.planning.patches import patch_findings
-from deployer.planning.preflight import engine_findings, host_findings, service_findings, slot_findings
+from deployer.planning.preflight import (
+    engine_findings,
+    host_findings,
+    refuse_locked,
+    service_findings,
+    slot_findings,
+)
 from deployer.schema.desired import Desired
 from deployer.schema.facts import HostFacts, ServiceNow
 from deployer.schema.outcome import Finding
@@ -47,6 +53,7 @@ def plan_switch(
 ) -> Plan:
     """The move to a new release of the desired profile, or no change when it serves already."""
     now = facts.service(desired.service.name)
+    refuse_locked(desired.host.name, now)
     engine = next((e for e in facts.engines if e.python == desired.engine.python), None)
     findings = (
         *host_findings(facts),
@@ -90,6 +97,7 @@ def plan_rollback(
 ) -> Plan:
     """The move back to a release that is on the host: the named one, or the last good one before the current."""
     now = facts.service(service)
+    refuse_locked(host, now)
     if now is None or now.release is None:
         raise UsageError(
             f"{service} has no release on {host} to roll back from", hint="deploy switch makes the first"
@@ -164,7 +172,7 @@ def transaction_request(
         "keep_releases": 10 if plan.bundle is None else plan.bundle.activation.keep_releases,
         "patches": list(plan.patches),
         "activation_unit": plan.activation_unit,
-        "rules": [rule.model_dump() for rule in load_rules()],
+        "rules": [rule.model_dump() for rule in rules_with(load_catalogue())],
         "holder": dict(holder),
         "created_at": created_at,
     }

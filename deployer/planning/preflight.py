@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from deployer.errors import LockedError
 from deployer.schema.desired import Desired
 from deployer.schema.facts import HostFacts, ServiceNow
 from deployer.schema.outcome import Finding
@@ -102,6 +103,20 @@ def _strangers(desired: Desired, facts: HostFacts, now: ServiceNow | None) -> It
             )
         else:
             yield warning("gpu-shared", said)
+
+
+def refuse_locked(host: str, now: ServiceNow | None) -> None:
+    """While somebody's transaction is open, what else the facts say of the service is only passing."""
+    if now is None or now.transaction is None:
+        return
+    moving = now.transaction
+    who = f"{moving.holder.get('user', '?')}@{moving.holder.get('machine', '?')}"
+    raise LockedError(
+        f"{now.service} is locked by {who} since {moving.started_at}: {moving.action} to release {moving.release} "
+        f"(profile {moving.profile}), now at step {moving.position}",
+        hint=f"deploy attach --host {host} --service {now.service} follows it to its end",
+        where=host,
+    )
 
 
 def service_findings(now: ServiceNow | None) -> Iterator[Finding]:

@@ -43,6 +43,27 @@ def known_release(version: str) -> str:
     return next((known for known in reversed(releases()) if Release(known) <= wanted), releases()[0])
 
 
+@cache
+def _successors() -> dict[str, str]:
+    from ruamel.yaml import YAML
+
+    text = Path(__file__).with_name("successors.yaml").read_text(encoding="utf-8")
+    return {str(old): str(new) for old, new in YAML(typ="safe", pure=True).load(text).items()}
+
+
+def successor_of(flag: str, version: str) -> str | None:
+    """What took a flag's place, as words for the command line; None where nothing did that the release knows."""
+    words = _successors().get(flag)
+    while words is not None and not has_flag(words.split()[0], version):
+        words = _successors().get(words.split()[0])
+    return None if words is None else f"--{words}"
+
+
+def flags_of(version: str) -> tuple[str, ...]:
+    """Every flag of a release by the data, without `--`."""
+    return tuple(flag for flag in _data()[1] if has_flag(flag, version))
+
+
 def is_newer_than_known(version: str) -> bool:
     """Whether a version may have flags that the data cannot know."""
     return Release(version) > Release(newest_release())
@@ -71,4 +92,6 @@ def objection_to(flag: str, version: str) -> str | None:
         return f"is not a flag of SGLang {version}" + (f"; did you mean {guess!r}?" if guess else "")
     if Release(version) < Release(span.first):
         return f"is not a flag of SGLang {version}; the first release that has it is {span.first}"
-    return f"is not a flag of SGLang {version}; the last release that has it is {span.last}"
+    instead = successor_of(flag, version)
+    hint = f"; use {instead}" if instead else ""
+    return f"is not a flag of SGLang {version}; the last release that has it is {span.last}{hint}"

@@ -211,3 +211,56 @@ class Run(Record):
             ),
             None,
         )
+
+
+class Side(Record):
+    """The runs on one side of a comparison, in a few words."""
+
+    name: str
+    runs: tuple[str, ...]
+    model: str
+    host: str | None
+    profile: str | None
+    release: int | None
+    engine_version: str | None
+    gpus: tuple[str, ...]
+    ready_seconds: float | None
+    downtime_seconds: float | None
+
+
+class LevelComparison(Record):
+    """One level on both sides: other / base."""
+
+    concurrency: int
+    rate_requests_per_s: float | None
+    base_runs: int
+    other_runs: int
+    base_output_tokens_per_s: float | None
+    other_output_tokens_per_s: float | None
+    ratio: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    p_holm: float | None
+    method: Literal["welch", "batches", "none"]
+    base_ttft_p50_ms: float | None
+    other_ttft_p50_ms: float | None
+    base_tpot_p50_ms: float | None
+    other_tpot_p50_ms: float | None
+    verdict: Literal["PASS", "FAIL", "INCONCLUSIVE"]
+    reasons: tuple[str, ...]
+
+
+class Comparison(Record):
+    """Two sides, level by level."""
+
+    base: Side
+    other: Side
+    comparable: bool
+    problems: tuple[str, ...]
+    gate: float
+    confidence: float
+    primary_concurrency: int | None
+    levels: tuple[LevelComparison, ...]
+    verdict: Literal["PASS", "FAIL", "INCONCLUSIVE"]
+    sentence: str

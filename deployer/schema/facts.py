@@ -2,6 +2,7 @@
 
 from typing import Any, Literal
 
+from deployer.schema.flags import InstalledFlag
 from deployer.schema.record import Record
 
 ServiceState = Literal["serving", "starting", "failed", "stopped", "unknown"]
@@ -28,6 +29,7 @@ class GpuNow(Record):
     utilisation_percent: float | None
     driver_version: str
     processes: tuple[GpuProcess, ...]
+    compute_capability: float | None = None
 
 
 class GpusNow(Record):
@@ -56,6 +58,9 @@ class EngineFound(Record):
     error: str | None = None
     patches: tuple[PatchState, ...] = ()
     patches_error: str | None = None
+    flags: tuple[InstalledFlag, ...] | None = None
+    """Read when they are asked for; None with `flags_error` where that failed."""
+    flags_error: str | None = None
 
 
 class PortHolders(Record):
@@ -63,6 +68,13 @@ class PortHolders(Record):
 
     port: int
     holders: tuple[str, ...]
+
+
+class ModelFound(Record):
+    """The config.json of a model on the host; None where it cannot be read."""
+
+    path: str
+    config: dict[str, Any] | None
 
 
 class UnderWay(Record):
@@ -135,6 +147,7 @@ class HostFacts(Record):
     engines: tuple[EngineFound, ...]
     services: tuple[ServiceNow, ...]
     ports: tuple[PortHolders, ...]
+    models: tuple[ModelFound, ...] = ()
 
     def service(self, name: str) -> ServiceNow | None:
         """The service of this name, if the host knows it."""

@@ -49,6 +49,8 @@ class Finding(Record):
     severity: str
     message: str
     hint: str = ""
+    read: str = ""
+    """What was looked at to know it."""
 
 
 class Diagnosis(Record):

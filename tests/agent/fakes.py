@@ -10,6 +10,7 @@ from typing import Any
 from deployer.agent import begin
 from deployer.agent.gpus import Gpu, Gpus, Holding
 from deployer.agent.layout import Layout, ServiceLayout
+from deployer.agent.preflight import machine
 from deployer.agent.probes import REFUSED, Answer
 from deployer.agent.store import Store
 from deployer.agent.systemd import JournalLine, Ran, Systemd
@@ -144,6 +145,12 @@ class FakeGpus(Gpus):
     def holdings(self, gpus: Any, seconds: float = 15) -> list[Holding]:
         return []
 
+    def details(self, seconds: float = 15) -> dict[int, dict[str, str]]:
+        return {}
+
+    def ask(self, words: Any, seconds: float = 20) -> str:
+        return ""
+
 
 class FakeEngine:
     def __init__(self, systemd: FakeSystemd, unit: str) -> None:
@@ -190,7 +197,7 @@ class FakeHost:
         monkeypatch.setattr(os, "fsync", lambda fd: None)  # what is tested is the order of writes, not the disk
         monkeypatch.setattr(begin, "own_archive", lambda: str(archive))
         monkeypatch.setattr(Transaction, "engine", lambda tx, a: FakeEngine(self.systemd, a["unit_name"]))
-        monkeypatch.setattr(checks, "listeners", lambda port: set())
+        monkeypatch.setattr(machine, "listening", lambda first, last: {})
         monkeypatch.setattr(checks, "find_engine", lambda python: {"version": "0.5.10"})
         monkeypatch.setattr(checks, "FREE_BYTES", 0)
         monkeypatch.setattr(readiness, "listeners", lambda port: {1} if self.systemd.running else set())

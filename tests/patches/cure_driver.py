@@ -16,7 +16,7 @@ HEAD_DIM = 48
 LAYERS = 8
 NONE = ("hybrid_gdn_config", "kimi_linear_config", "linear_attn_model_spec", "mambaish_config")
 ASKED = ("get_", "is_", "check_", "cuda_graph_")
-ABSENT = ("wave_lang",)
+ABSENT = ("wave_lang", "vllm")
 
 
 class One(int):
@@ -34,6 +34,7 @@ def main(module_name: str, class_name: str, pool_name: str, start_layer: int) ->
     for name in ABSENT:
         sys.meta_path.append(Absent(name))
     tolerate_newer_libraries()
+    importlib.import_module("sglang.srt.layers.quantization")  # the oldest engines import in a circle otherwise
     module = importlib.import_module(f"sglang.srt.layers.attention.{module_name}")
     for name, value in list(vars(module).items()):
         if isinstance(value, FunctionType) and name.startswith(ASKED):
@@ -54,14 +55,14 @@ def make_pool(name: str, start_layer: int) -> Any:
     """A KV pool of 8 layers with heads of 48, for a stage that begins at a layer."""
     import torch
 
-    sizes = {"page_size": 1, "dtype": torch.float32, "head_num": 2, "head_dim": HEAD_DIM, "device": "cpu"}
+    sizes: dict[str, Any] = {"page_size": 1, "dtype": torch.float32, "head_num": 2, "head_dim": HEAD_DIM, "device": "cpu"}
     if name == "SWAKVPool":
         try:
             from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
         except ImportError:
             from sglang.srt.mem_cache.memory_pool import SWAKVPool
         held = range(start_layer, start_layer + LAYERS)
-        layers = {"swa_attention_layer_ids": list(held)[::2], "full_attention_layer_ids": list(held)[1::2]}
+        layers: dict[str, Any] = {"swa_attention_layer_ids": list(held)[::2], "full_attention_layer_ids": list(held)[1::2]}
         if "enable_kvcache_transpose" in SWAKVPool.__init__.__code__.co_varnames:
             layers["enable_kvcache_transpose"] = False
         if "page_size" not in SWAKVPool.__init__.__code__.co_varnames:
@@ -69,6 +70,9 @@ def make_pool(name: str, start_layer: int) -> Any:
         return SWAKVPool(size=8, size_swa=8, **layers, **sizes)
     from sglang.srt.mem_cache import memory_pool
 
+    if name == "MLATokenToKVPool":
+        del sizes["head_num"], sizes["head_dim"]
+        sizes |= {"kv_lora_rank": HEAD_DIM, "qk_rope_head_dim": 16}
     return getattr(memory_pool, name)(
         size=8, layer_num=LAYERS, enable_memory_saver=False, start_layer=start_layer, end_layer=start_layer + LAYERS, **sizes
     )
@@ -77,24 +81,26 @@ def make_pool(name: str, start_layer: int) -> Any:
 def make_runner(pool: Any) -> Any:
     """A model runner that says one to everything, but for the pool and what is compared with None."""
     import torch
+    from sglang.srt.configs.model_config import AttentionArch
 
     config = One(1)
-    for name in ("hybrid_gdn_config", "is_encoder_decoder"):
-        setattr(config, name, None)
+    config.is_encoder_decoder = config.is_multimodal = False
+    config.attention_arch = AttentionArch.MHA
     config.swa_v_head_dim = config.v_head_dim = HEAD_DIM
     runner = One(1)
     for name in ("sliding_window_size", "is_hybrid_gdn", "hybrid_gdn_config", "kimi_linear_config", "linear_attn_model_spec"):
         setattr(runner, name, None)
     runner.model_config = config
     runner.token_to_kv_pool = pool
-    runner.token_to_kv_pool_allocator = SimpleNamespace()
+    runner.token_to_kv_pool_allocator = SimpleNamespace(get_kvcache=lambda: pool)
     runner.device = "cpu"
     runner.dtype = torch.float32
     return runner
 
 
 def tolerate_newer_libraries() -> None:
-    """Older engines register models that a newer transformers has by itself, and import what triton has dropped."""
+    """Older engines register models that a newer transformers has by itself, and use what triton and torch dropped."""
+    import torch
     import triton.runtime.cache
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -102,6 +108,7 @@ def tolerate_newer_libraries() -> None:
     type(CONFIG_MAPPING).register = lambda self, key, value, exist_ok=False: register(self, key, value, exist_ok=True)
     for name in ("default_cache_dir", "default_dump_dir", "default_override_dir"):
         vars(triton.runtime.cache).setdefault(name, None)
+    vars(torch._C._cpu).setdefault("_is_amx_tile_supported", lambda: False)
 
 
 class Absent:

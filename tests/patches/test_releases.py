@@ -26,7 +26,7 @@ WHEELS = Path(os.environ.get("DEPLOY_WHEELS", "/var/cache/deploy-lab/wheels"))
 WANTED = RELEASES if os.environ.get("DEPLOY_ALL_RELEASES") else KNOWN["eras"]
 
 
-def _wheel(version: str) -> Path:
+def fetch_wheel(version: str) -> Path:
     """The wheel of a release, fetched by pip once."""
     found = sorted(WHEELS.glob(f"sglang-{version}-*.whl"))
     if not found:
@@ -52,7 +52,7 @@ def release(request: pytest.FixtureRequest) -> str:
 def real(release: str, tmp_path: Path) -> Iterator[Engine]:
     """The package and its metadata as pip would unpack them; up to 120 MB, so they do not stay."""
     engine = Engine(tmp_path / "site")
-    with zipfile.ZipFile(_wheel(release)) as wheel:
+    with zipfile.ZipFile(fetch_wheel(release)) as wheel:
         wheel.extractall(engine.site, [name for name in wheel.namelist() if name.startswith(("sglang/", f"sglang-{release}.dist-info/"))])
     yield engine
     shutil.rmtree(engine.site)

@@ -78,6 +78,9 @@ class Stage:
     def __post_init__(self) -> None:
         (self.folder / "inventory").mkdir(parents=True)
         (self.folder / "home" / ".ssh").mkdir(parents=True)
+        # An operator's own settings: a host that falls silent is given up sooner than by default.
+        config = self.lab.ssh_config.read_text().replace("ConnectTimeout 10", "ConnectTimeout 3")
+        self.ssh_config.write_text(config + "  ServerAliveInterval 1\n")
         self.write("hosts", {"hosts": {self.host.name: self.address()}})
         self.write("profiles", {"profiles": {"base": BASE}})
         self.profiles(PROFILES)
@@ -95,6 +98,10 @@ class Stage:
     @property
     def inventory(self) -> Path:
         return self.folder / "inventory"
+
+    @property
+    def ssh_config(self) -> Path:
+        return self.folder / "ssh_config"
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """Write one file of the inventory; JSON is YAML too."""
@@ -127,7 +134,7 @@ class Stage:
         kept = {
             name: value for name, value in os.environ.items() if not name.startswith(("DEPLOY", "STANDIN"))
         }
-        named = {"DEPLOY_INVENTORY": str(self.inventory), "DEPLOY_SSH_CONFIG": str(self.lab.ssh_config)}
+        named = {"DEPLOY_INVENTORY": str(self.inventory), "DEPLOY_SSH_CONFIG": str(self.ssh_config)}
         return {**kept, **named, "HOME": str(self.folder / "home"), "NO_COLOR": "1", **more}
 
     def start(

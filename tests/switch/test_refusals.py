@@ -10,6 +10,7 @@ import termios
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,10 +20,10 @@ from tests.switch.stage import DEPLOY, Ran, Service, Stage, ended
 pytestmark = pytest.mark.lab
 
 
-def refused(ran: Ran, code: int, *words: str) -> dict[str, str]:
+def refused(ran: Ran, code: int, *words: str) -> dict[str, Any]:
     """The error of a refusal, after a look at its code and words."""
     assert ran.code == code, str(ran)
-    error: dict[str, str] = ran.json["error"]
+    error: dict[str, Any] = ran.json["error"]
     assert error["exit_code"] == code
     for word in words:
         assert word in error["message"] + error["where"] + error["hint"], error

@@ -27,8 +27,8 @@ _PATIENCE_SECONDS = 10.0
 
 
 def default_state_folder(environment: Mapping[str, str], uid: int) -> str:
-    """Where the ledger lives when no host says so: the host's own place for root, else the user's state folder."""
-    if uid == 0:
+    """Where the ledger lives when no host says so: XDG_STATE_HOME if set, the host's place for root, else the user's."""
+    if uid == 0 and not environment.get("XDG_STATE_HOME"):
         return "/var/lib/deployer"
     base = environment.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     return os.path.join(base, "deployer")

@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, Optional, Sequence
 from .. import durable
 from ..errors import AgentError
 from ..layout import ServiceLayout
+from ..redact import clean_evidence, known_secrets
 from ..retention import prune
 from ..store import Store
 from .checks import check
@@ -131,7 +132,8 @@ def persist(tx: Transaction, step: Step, pauses: Sequence[int] = TRY_AGAIN_SECON
 
 def turn_back(tx: Transaction, failure: StepFailed) -> None:
     """Record why, and choose the way: nothing to undo, the way back, or - asked for - leave it as it is."""
-    tx.state["diagnosis"] = dict(failure.diagnosis(), step=tx.state["position"])
+    diagnosis = clean_evidence(failure.diagnosis(), known_secrets(tx.paths))
+    tx.state["diagnosis"] = dict(diagnosis, step=tx.state["position"])
     tx.tell("failed", step=tx.state["position"], message=failure.message, hint=failure.hint)
     untouched = not way_back(tx.state["strategy"], tx.state["begun"]) and not tx.state.get("rebooted")
     if untouched:

@@ -8,7 +8,7 @@ from ..engine import find_engine
 from ..errors import AgentError
 from ..gpus import GpuError
 from ..patch import make_sure
-from ..processes import describe, groups_of, listeners
+from ..preflight import findings_of
 from ..systemd import unit_file_text
 from .start import allowed_path, owner_of
 from .state import StepFailed, Transaction
@@ -28,10 +28,27 @@ def check(tx: Transaction, step: Step) -> str:
         except StepFailed as failure:
             errors.append(failure)
             tx.finding(failure.cause, "error", failure.message, failure.hint)
+    errors += _preflight(tx, record["activation"])
     if errors:
         raise errors[0]
     patched = _patches(tx, record)
     return f"{len(CHECKS)} checks passed" + (f", patches in place: {', '.join(patched)}" if patched else "")
+
+
+def _preflight(tx: Transaction, activation: Dict[str, Any]) -> List[StepFailed]:
+    """What doctor would say of this service; errors that the user chose to go over are told as warnings."""
+    old, asked = tx.activation(OLD), tx.state.get("preflight") or {}
+    said: Dict[str, Any] = dict(activation, **asked)
+    said.setdefault("port_block", [activation["port"], activation["port"]])
+    said["own_units"] = [] if old is None else [old["unit_name"]]
+    errors: List[StepFailed] = []
+    for found in findings_of(said, tx.ports, deep=bool(asked.get("deep"))):
+        over = found["severity"] == "error" and found["check"] in asked.get("ignore", ())
+        if found["severity"] != "ok":
+            tx.finding(**dict(found, severity="warning" if over else found["severity"]))
+        if found["severity"] == "error" and not over:
+            errors.append(StepFailed(found["check"], found["message"], found["hint"], found["read"]))
+    return errors
 
 
 def _unit_file(tx: Transaction, record: Dict[str, Any], activation: Dict[str, Any]) -> None:
@@ -89,19 +106,6 @@ def _model(tx: Transaction, record: Dict[str, Any], activation: Dict[str, Any]) 
 def _user(tx: Transaction, record: Dict[str, Any], activation: Dict[str, Any]) -> None:
     """The service user exists."""
     owner_of(activation.get("user"))
-
-
-def _port(tx: Transaction, record: Dict[str, Any], activation: Dict[str, Any]) -> None:
-    """The port is free or the old release's own."""
-    old = tx.activation(OLD)
-    old_unit = None if old is None else str(old["unit_name"])
-    for pid in listeners(int(activation["port"])):
-        if old_unit is None or not any(f"/{old_unit}" in group for group in groups_of(pid)):
-            raise StepFailed(
-                "port-in-use",
-                f"port {activation['port']} is held by {describe(pid) or pid}",
-                hint="end that process, or give the service another port",
-            )
 
 
 def _gpus(tx: Transaction, record: Dict[str, Any], activation: Dict[str, Any]) -> None:
@@ -176,7 +180,6 @@ CHECKS: Tuple[Callable[[Transaction, Dict[str, Any], Dict[str, Any]], None], ...
     _unit_file,
     _engine,
     _model,
-    _port,
     _gpus,
     _disk,
     _caches,

@@ -2,10 +2,11 @@
 
 from typing import Any, Dict, List, Optional
 
+from ..causes import Cause
 from ..gpus import GpuError
 from ..probes import REFUSED, Engine
 from ..processes import bytes_read, describe, listeners, of_unit
-from .journal import Cause, Reader
+from .journal import Reader
 from .start import port_strangers, ready_limit
 from .state import StepFailed, Transaction
 from .strategy import OLD, Step

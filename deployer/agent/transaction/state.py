@@ -12,7 +12,7 @@ from ..layout import ServiceLayout
 from ..probes import Engine
 from ..store import Store
 from ..systemd import Systemd
-from .journal import Rules
+from ..causes import Rules
 from .strategy import OLD, Step
 
 HOST_ERROR = (
@@ -154,9 +154,9 @@ class Transaction:
         """Say how far a step is."""
         self.tell("progress", step=step.name, message=message, **more)
 
-    def finding(self, check: str, severity: str, message: str, hint: str = "") -> None:
+    def finding(self, check: str, severity: str, message: str, hint: str = "", read: str = "") -> None:
         """Record a checked fact that is worth telling."""
-        found = {"check": check, "severity": severity, "message": message, "hint": hint}
+        found = {"check": check, "severity": severity, "message": message, "hint": hint, "read": read}
         findings: List[Dict[str, str]] = self.state.setdefault("findings", [])
         if found not in findings:
             findings.append(found)

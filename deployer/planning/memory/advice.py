@@ -29,7 +29,7 @@ def better_partition(case: Case) -> Iterator[Suggestion]:
         return
     text = ",".join(map(str, counts))
     fullest = max(case.partitioned(counts).loaded_of(stage) for stage in case.stages)
-    gain = f"{tokens / now - 1:+.0%} KV tokens" if now else "it fits then"
+    gain = f"{(tokens / now - 1) * 100:+.0f} %" if now else "it fits then"
     yield Suggestion(
         kind="layer-partition",
         text=f"layer_partition: [{text}] ({PARTITION_VARIABLE}={text}): {tokens:,} KV tokens ({gain}), "

@@ -44,7 +44,7 @@ def capacity_of(settings: Settings, model: ModelConfig, layout: Layout, version:
         and release >= CAPTURES_PREFILL_SINCE
         and layout.pipeline == 1
         and layout.attention_replicas == 1
-        and not layout.speculative
+        and not (settings.speculative and settings.speculative.algorithm)
         and model.vision is None
         and not layout.shared_experts_whole
         and not (settings.flags or {}).get("disable-piecewise-cuda-graph")

@@ -1,0 +1,234 @@
+"""plan: whether a model fits with a profile, on a host or on GPUs that are only described."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from deployer.agent.checkpoint import CheckpointError, Folder, describe, local_folder
+from deployer.errors import DeployError, UsageError
+from deployer.hosts.port import AgentChannel
+from deployer.operations.corrections import find_correction, keep_correction
+from deployer.operations.facts import last
+from deployer.operations.hub import HubFolder
+from deployer.planning.memory.correction import correction_of, read_start
+from deployer.planning.memory.verdict import plan_memory
+from deployer.planning.plan import engine_version
+from deployer.render.environment import cache_variables
+from deployer.render.history import newest_release
+from deployer.schema.desired import Desired
+from deployer.schema.facts import GpuNow, HostFacts
+from deployer.schema.memory import GIB, Checkpoint, Correction, MemoryPlan, Place
+from deployer.schema.profile import Profile
+from deployer.schema.versions import is_release
+
+# CUDA's context, NCCL and the driver take 0.5 to 2 GiB before the engine looks at what is free.
+CONTEXT_BYTES = GIB
+CONTEXT_SENTENCE = (
+    "less 1 GiB for CUDA's context and NCCL (0.5 to 2 in practice; say --free-gib if you know it)"
+)
+
+
+def plan_on_host(
+    wanted: Sequence[Desired],
+    channel: AgentChannel,
+    *,
+    model: str | None = None,
+    free_gib: float | None = None,
+    version: str | None = None,
+) -> tuple[MemoryPlan, ...]:
+    """One conversation for all profiles: checkpoints and facts; then the plans."""
+    first = wanted[0]
+    paths = {model or first.service.model_path, *filter(None, (draft_path(each.profile) for each in wanted))}
+    request: dict[str, object] = {
+        "models": sorted(paths),
+        "hubs": hub_folders(first),
+        "facts": {
+            "services": [first.service.name],
+            "engines": sorted({each.engine.python for each in wanted}),
+            "gpus": True,
+        },
+    }
+    answer = last(channel, "checkpoint", request)
+    facts = HostFacts.model_validate(answer["facts"])
+    found = {str(each["path"]): each for each in _dictionaries(answer["models"])}
+    checkpoints = {path: _from_host(found[path]) for path in sorted(paths)}
+    return tuple(
+        make_plan(
+            each.profile,
+            checkpoints,
+            model or each.service.model_path,
+            place_of(each, facts, free_gib),
+            release_of(version, engine_version(each, facts)),
+            measure_free=free_gib is None,
+        )
+        for each in wanted
+    )
+
+
+def release_of(said: str | None, known: str | None) -> str:
+    """The release to plan for: the user's word, else what is known, else the newest one."""
+    if said is not None and not is_release(said):
+        raise UsageError(f"{said!r} is not an SGLang release such as 0.5.10.post1")
+    if said is None and known is not None and not is_release(known):
+        known = None  # a build of one's own: planned like the newest release
+    return said or known or newest_release()
+
+
+def plan_without_host(
+    profiles: Sequence[Profile], model: str, place: Place, version: str
+) -> tuple[MemoryPlan, ...]:
+    """The same for GPUs that are only described; the model is a folder here or an identifier on the hub."""
+    revision = str((profiles[0].flags or {}).get("revision") or "main")
+    checkpoints = {model: read_checkpoint(model, revision)}
+    for profile in profiles:
+        if (path := draft_path(profile)) and path not in checkpoints:
+            checkpoints[path] = read_checkpoint(path)
+    return tuple(make_plan(profile, checkpoints, model, place, version) for profile in profiles)
+
+
+def make_plan(
+    profile: Profile,
+    checkpoints: Mapping[str, Checkpoint],
+    model: str,
+    place: Place,
+    version: str,
+    *,
+    measure_free: bool = False,
+) -> MemoryPlan:
+    """The plan of one profile, with what an earlier start of this engine and model taught."""
+    correction = find_correction(version, model)
+    if measure_free and correction is not None:
+        place = _with_measured_free(place, correction)
+    draft = draft_path(profile)
+    return plan_memory(
+        profile,
+        checkpoints[model],
+        place,
+        version,
+        draft=checkpoints[draft] if draft else None,
+        correction=correction,
+    )
+
+
+def learn(plan: MemoryPlan, lines: Iterable[str]) -> Correction:
+    """Compare a plan with the journal of a real start, and keep the difference for later plans."""
+    measured = read_start(lines)
+    if measured is None:
+        raise DeployError(
+            "no line of the journal tells of loaded weights",
+            hint="deploy logs -n 5000 | deploy plan --journal - ...",
+        )
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    correction = correction_of(plan, measured, now)
+    if correction is None:
+        raise DeployError(
+            "the start in the journal has none of the ranks of this plan", hint="is it this profile?"
+        )
+    keep_correction(correction)
+    return correction
+
+
+def draft_path(profile: Profile) -> str | None:
+    """The draft model, where it is not part of the model itself."""
+    return profile.speculative.draft_model_path if profile.speculative else None
+
+
+def read_checkpoint(model: str, revision: str = "main") -> Checkpoint:
+    """A model of this machine or of the hub."""
+    path = Path(model).expanduser()
+    offline = os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
+    try:
+        if path.is_dir():
+            return Checkpoint.model_validate({**describe(Folder(str(path))), "path": model})
+        if model.startswith(("/", ".", "~")):
+            raise UsageError(f"there is no model folder {model}")
+        if offline:
+            cached = local_folder(model, [_own_hub()])
+            if cached is None:
+                raise UsageError(f"{model} is not in this machine's cache, and HF_HUB_OFFLINE is set")
+            return Checkpoint.model_validate({**describe(Folder(cached)), "path": model})
+        return Checkpoint.model_validate({**describe(HubFolder(model, revision)), "path": model})
+    except CheckpointError as error:
+        raise DeployError(str(error), where=model) from error
+
+
+def _own_hub() -> str:
+    home = os.environ.get("HF_HOME") or str(Path.home() / ".cache" / "huggingface")
+    return os.environ.get("HF_HUB_CACHE") or str(Path(home) / "hub")
+
+
+def hub_folders(desired: Desired) -> list[str]:
+    """Where the engine keeps models that it downloaded, and where root's own tools do."""
+    said = desired.profile.environment or {}
+    home = said.get("HF_HOME") or cache_variables(desired, "any")["HF_HOME"]
+    return [*filter(None, [said.get("HF_HUB_CACHE")]), f"{home}/hub", "/root/.cache/huggingface/hub"]
+
+
+def _dictionaries(value: object) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _from_host(answer: dict[str, Any]) -> Checkpoint:
+    """The host's answer, or the hub's for a model that the host would have to download first."""
+    checkpoint = Checkpoint.model_validate(answer)
+    if checkpoint.missing_folder and not checkpoint.path.startswith("/"):
+        return read_checkpoint(checkpoint.path)
+    return checkpoint
+
+
+def described_place(count: int, memory_gib: float, free_gib: float | None) -> Place:
+    """GPUs that nobody looked at."""
+    total = int(memory_gib * GIB)
+    free = int(free_gib * GIB) if free_gib is not None else total - CONTEXT_BYTES
+    source = (
+        f"free before the load: {free_gib:g} GiB, as told"
+        if free_gib is not None
+        else f"free before the load: {memory_gib:g} GiB {CONTEXT_SENTENCE}"
+    )
+    return Place(gpus=tuple(range(count)), total_bytes=total, free_bytes=(free,) * count, source=source)
+
+
+def place_of(desired: Desired, facts: HostFacts, free_gib: float | None = None) -> Place:
+    """The GPUs that a service takes on a host, as free as they are once its old release has stopped."""
+    there = {gpu.index: gpu for gpu in facts.gpus.gpus} if facts.gpus else {}
+    chosen = [there[index] for index in desired.slot if index in there]
+    if not chosen:
+        memory = desired.host.gpus.memory_gib
+        if memory is None or not desired.slot:
+            why = facts.gpus.error if facts.gpus and facts.gpus.error else "it has no GPUs"
+            raise UsageError(f"the GPUs of {desired.host.name} cannot be planned with: {why}")
+        return described_place(len(desired.slot), memory, free_gib)
+    total = min(gpu.memory_total_bytes for gpu in chosen)
+    if free_gib is not None:
+        told = described_place(len(chosen), total / GIB, free_gib)
+        return told.model_copy(update={"gpus": tuple(gpu.index for gpu in chosen)})
+    return Place(
+        gpus=tuple(gpu.index for gpu in chosen),
+        total_bytes=total,
+        free_bytes=tuple(_free_of(gpu, desired, facts) for gpu in chosen),
+        source=f"free before the load: what nvidia-smi shows without this service, {CONTEXT_SENTENCE}",
+    )
+
+
+def _free_of(gpu: GpuNow, desired: Desired, facts: HostFacts) -> int:
+    now = facts.service(desired.service.name)
+    own = now.unit if now is not None else None
+    held = sum(process.memory_bytes for process in gpu.processes)
+    strangers = sum(process.memory_bytes for process in gpu.processes if own is None or process.unit != own)
+    # Memory that no process is listed for is the driver's, or that of a service whose processes are hidden.
+    hidden = not gpu.processes and now is not None and gpu.index in now.gpus and now.state == "serving"
+    rest = 0 if hidden else max(0, gpu.memory_used_bytes - held)
+    return max(0, gpu.memory_total_bytes - strangers - rest - CONTEXT_BYTES)
+
+
+def _with_measured_free(place: Place, correction: Correction) -> Place:
+    """Free memory as the engine itself saw it, on GPUs of the same size that nobody else uses."""
+    if correction.free_bytes is None or correction.gpu_total_bytes != place.total_bytes:
+        return place
+    free = tuple(min(correction.free_bytes, each + CONTEXT_BYTES) for each in place.free_bytes)
+    source = (
+        f"free before the load: {correction.free_bytes / GIB:.2f} GiB, as the engine said at an earlier start"
+    )
+    return place.model_copy(update={"free_bytes": free, "source": source})

@@ -1,0 +1,54 @@
+"""`python -m tests.faults --cells 40`"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tests.faults.cells import ALL_STEPS, Cell, spread
+from tests.faults.faults import FAULTS
+from tests.faults.matrix import Result, run_cells, summary
+from tests.lab.lab import unavailable
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description="Break hosts at every step.")
+    parser.add_argument(
+        "--cells", default="40", metavar="N|all", help="how many, spread evenly (default: 40)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="where the spread begins (default: 0)")
+    parser.add_argument("--hosts", type=int, default=4, help="hosts at the same time (default: 4)")
+    parser.add_argument("--step", choices=ALL_STEPS, action="append", help="only this step; repeatable")
+    parser.add_argument("--fault", choices=tuple(FAULTS), action="append", help="only this fault; repeatable")
+    return parser
+
+
+def _chosen(args: argparse.Namespace) -> list[Cell]:
+    cells = spread(None, 0) if args.step or args.fault else spread(_count(args.cells), args.seed)
+    return [
+        c
+        for c in cells
+        if (not args.step or c.step in args.step) and (not args.fault or c.fault in args.fault)
+    ]
+
+
+def _count(text: str) -> int | None:
+    return None if text == "all" else int(text)
+
+
+def main() -> int:
+    args = _parser().parse_args()
+    if reason := unavailable():
+        sys.exit(f"faults: {reason}")
+    cells = _chosen(args)
+    print(f"{len(cells)} cells, seed {args.seed}, {args.hosts} hosts at a time", flush=True)
+
+    def said(result: Result) -> None:
+        print(result, flush=True)
+
+    results = run_cells(cells, args.hosts, said)
+    print(summary(results))
+    return 0 if results and all(result.passed for result in results) else 1
+
+
+sys.exit(main())
