@@ -18,6 +18,24 @@ class ExitCode(IntEnum):
     PENDING = 7
     INTERRUPTED = 130
 
+    @property
+    def meaning(self) -> str:
+        """What it tells a script."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    ExitCode.OK: "Done, or nothing to do.",
+    ExitCode.FAILED: "Failed or refused; what served before serves on, untouched.",
+    ExitCode.USAGE: "The command or the inventory asks for something that cannot be; nothing was done.",
+    ExitCode.ROLLED_BACK: "The new release failed and was taken back; the old one serves.",
+    ExitCode.BROKEN: "Neither the new nor the old release serves: a person is needed.",
+    ExitCode.UNREACHABLE: "The host cannot be reached, its key is not the known one, or it does not let us in.",
+    ExitCode.LOCKED: "Somebody else's transaction is under way for the service; the message says whose.",
+    ExitCode.PENDING: "`--plan --exit-code`: there are changes.",
+    ExitCode.INTERRUPTED: "You left by Ctrl-C; what was begun on a host goes on there (`deploy attach`).",
+}
+
 
 class DeployError(Exception):
     """An expected failure; shown once, by the command line."""

@@ -46,6 +46,8 @@ VERBS = {
     "patch": ("patch", "patch"),
     "preflight": ("preflight", "preflight"),
     "prune": ("logs", "prune"),
+    "unit": ("adopt", "unit"),
+    "adopt": ("adopt", "adopt"),
     "sample": ("sample", "sample"),
 }
 

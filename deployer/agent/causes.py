@@ -30,7 +30,9 @@ ENGINE = re.compile(
     r"sglang|server_args=|Scheduler hit an exception|Load weight begin|^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z_]+\d+)+\]"
 )
 AVAILABLE = re.compile(r"Load weight (begin|end)\..*?avail mem=([\d.]+) GB")
-SETTING = re.compile(r"['\"]?\b(mem_fraction_static|cuda_graph_max_bs|port|tp_size|pp_size)['\"]?\s*[=:]\s*([\d.e-]+)")
+SETTING = re.compile(
+    r"['\"]?\b(mem_fraction_static|cuda_graph_max_bs|port|tp_size|pp_size)['\"]?\s*[=:]\s*([\d.e-]+)"
+)
 LONGEST_TRACEBACK = 80
 GIB = {"KiB": 2.0**-20, "MiB": 2.0**-10, "GiB": 1.0, "TiB": 2.0**10}
 
@@ -162,7 +164,14 @@ class Rules:
                     continue
                 hint = filled(rule.hint, match.groupdict(), reading.figures, reading.memory.get(rank, {}))
                 found[rule.order] = Cause(
-                    rule.cause, rule.permanent, rule.fatal, hint, evidence.strip()[:500], rank, number, rule.order
+                    rule.cause,
+                    rule.permanent,
+                    rule.fatal,
+                    hint,
+                    evidence.strip()[:500],
+                    rank,
+                    number,
+                    rule.order,
                 )
         return self._distinct([found[order] for order in sorted(found)])
 
@@ -218,7 +227,8 @@ def _sums(known: Dict[str, str], memory: Dict[str, float]) -> Dict[str, str]:
             step = max(0.01, (tried - free + 0.5) / total)
             sums["lower_by"] = f"{step:.2f}"
             if "mem_fraction_static" in known:
-                sums["lower_to"] = f"{max(0.05, float(known['mem_fraction_static']) - step):.2f}"
+                lower = int(100 * (float(known["mem_fraction_static"]) - step) + 1e-6) / 100
+                sums["lower_to"] = f"{max(0.05, lower):.2f}"
         if memory.get("begin") and memory.get("end"):
             # SGLang keeps (1 - fraction) of what was free before the weights; the rest must be more than nothing.
             least = 1 - memory["end"] / memory["begin"]

@@ -16,7 +16,6 @@ LONGEST_HEADER = 100_000_000  # the format's own limit
 LONGEST_JSON = 256 * 1024 * 1024
 FIRST_READ = 512 * 1024
 OTHER_WEIGHTS = (".bin", ".gguf", ".pt", ".pth")
-EXPERT = re.compile(r"\.experts\.\d+\.")
 NAMED_EXAMPLES = 5
 
 Emit = Callable[[Dict[str, Any]], None]
@@ -209,8 +208,10 @@ def _size(entry: Dict[str, Any]) -> int:
 def count_rows(header: Dict[str, Any], counted: Dict[Row, int]) -> None:
     """Add a header's tensors; experts of one layer that look the same are one row, which keeps answers small."""
     for name, entry in header.items():
+        before, experts, after = name.partition(".experts.")
+        number, _, rest = after.partition(".")
         row = (
-            EXPERT.sub(".experts.*.", name),
+            f"{before}.experts.*.{rest}" if experts and number.isdigit() else name,
             str(entry["dtype"]),
             tuple(int(size) for size in entry["shape"]),
             _size(entry),

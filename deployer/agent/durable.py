@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List, Optional
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 BALLAST_BYTES = 1024 * 1024
-SLICE_BYTES = 128 * 1024
+SLICE_BYTES = 16 * 1024
 DRAFT = ".new-"
 
 

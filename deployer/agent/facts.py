@@ -7,6 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, Optional
 
+from .adopted import adopted_paths, adopted_units, is_adopted, starts_at_boot
 from .engine import find_engine
 from .errors import AgentError
 from .gpus import GpuError, Gpus
@@ -168,6 +169,7 @@ def service_facts(layout: Layout, ports: Ports, name: str, history: bool) -> Dic
     number = store.current()
     record = None if number is None else store.release(number)
     units = ports.systemd.active(f"sglang-{name}-*.service")
+    units += [u for u in adopted_units(store) if u not in units and ports.systemd.active(u)]
     open_one = store.open_transaction()
     entries = store.history()
     state, detail, shown = live_state(ports.systemd, record, open_one is not None)
@@ -189,7 +191,7 @@ def service_facts(layout: Layout, ports: Ports, name: str, history: bool) -> Dic
         "other_units": [u for u in units if record is None or u != record["activation"]["unit_name"]],
         "transaction": None if open_one is None else _under_way(open_one),
         "last_outcome": entries[-1]["outcome"] if entries else None,
-        "releases": [{"release": n, "profile": store.release(n)["profile"]} for n in store.numbers()],
+        "releases": [_kept(store.release(n)) for n in store.numbers()],
         "measured": [
             {
                 "release": e["release"],
@@ -200,6 +202,14 @@ def service_facts(layout: Layout, ports: Ports, name: str, history: bool) -> Dic
             for e in store.last_good().values()
         ],
         "history": entries[-HISTORY_ENTRIES:] if history else [],
+    }
+
+
+def _kept(record: Dict[str, Any]) -> Dict[str, Any]:
+    return {
+        "release": record["release"],
+        "profile": record["profile"],
+        "unit": record["activation"]["unit_name"],
     }
 
 
@@ -266,11 +276,15 @@ def drift(
     """How the host differs from the committed release: unit text, drop-ins, boot, engine."""
     found = []
     unit = str(record["activation"]["unit_name"])
-    text = unit_file_text(layout.unit(unit))
+    activation, paths = record["activation"], layout.service(record["service"])
+    first = str(record["files"][0]["path"])
+    text = unit_file_text(adopted_paths(paths, record).get(first) or layout.unit(unit))
     if text is None:
         found.append(f"{unit} is gone")
     elif text != store.unit_text(number):
         found.append(f"{unit} was edited since release {number}")
+    if is_adopted(activation):
+        return [*found, *_adopted_drift(activation, shown)]
     if shown.get("DropInPaths"):
         found.append(f"drop-ins change it: {shown['DropInPaths']}")
     if shown.get("NeedDaemonReload") == "yes":
@@ -278,6 +292,18 @@ def drift(
     if shown.get("UnitFileState") not in ("enabled", None, ""):
         found.append(f"not started at boot (unit file is {shown['UnitFileState']})")
     return [*found, *_engine_drift(layout, store, number, record)]
+
+
+def _adopted_drift(activation: Dict[str, Any], shown: Dict[str, str]) -> List[str]:
+    """Of a unit that others wrote only what changed since it was adopted counts."""
+    found = []
+    if sorted(shown.get("DropInPaths", "").split()) != sorted(activation["adopted"]["drop_ins"]):
+        found.append(f"its drop-ins changed since it was adopted: {shown.get('DropInPaths') or 'none are left'}")
+    if shown.get("NeedDaemonReload") == "yes":
+        found.append("systemd has not read the file as it is now (daemon-reload)")
+    if starts_at_boot(activation) and shown.get("UnitFileState") not in ("enabled", "enabled-runtime", None, ""):
+        found.append(f"not started at boot (unit file is {shown['UnitFileState']})")
+    return found
 
 
 def _engine_drift(layout: Layout, store: Store, number: int, record: Dict[str, Any]) -> List[str]:

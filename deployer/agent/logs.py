@@ -22,7 +22,7 @@ def logs(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Emit) -> D
     """Journal lines of the current release's unit, or of the time in which a release was tried or served."""
     paths = layout.service(str(request["service"]))
     store = Store(paths)
-    number = request.get("release") or store.current()
+    number = store.current() if request.get("release") is None else request["release"]
     if number is None:
         raise AgentError("no-release", f"{paths.name} has no release on this host yet")
     record = store.release(int(number))

@@ -11,8 +11,8 @@ from .begin import controller_gone
 from .errors import AgentError
 from .gpus import GpuError
 from .layout import Layout
-from .logs import known_secrets
 from .probes import Engine
+from .redact import known_secrets
 from .sampling.engine import EnginePoller
 from .sampling.gpus import GpuStream, TrafficStream, constants
 from .sampling.host import HostReader, title_of
@@ -98,7 +98,11 @@ class Watch:
         now = self.clock.seconds()
         for stream in self.streams:
             yield from stream.tick(now)
-        by_descriptor = {stream.fileno(): stream for stream in self.streams if stream.fileno() is not None}
+        by_descriptor: Dict[int, Stream] = {}
+        for stream in self.streams:
+            descriptor = stream.fileno()
+            if descriptor is not None:
+                by_descriptor[descriptor] = stream
         pause = max(0.0, min(end, self.host_due) - now)
         ready = select.select([*by_descriptor, sys.stdin.fileno()], [], [], min(pause, 0.5))[0]
         now = self.clock.seconds()

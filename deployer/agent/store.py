@@ -66,10 +66,11 @@ class Store:
         """The unit as it was released."""
         return self.file(number, 0).decode("utf-8", "surrogateescape")
 
-    def add_release(self, record: Dict[str, Any], contents: List[bytes]) -> int:
+    def add_release(self, record: Dict[str, Any], contents: List[bytes], number: Optional[int] = None) -> int:
         """Write a release whole under the next number; until a transaction names it, `staging` does."""
-        used = [*self.numbers(), *(int(e["release"]) for e in self.history() if e.get("release")), 0]
-        number = max(used) + 1
+        if number is None:
+            used = [*self.numbers(), *(int(e["release"]) for e in self.history() if e.get("release")), 0]
+            number = max(used) + 1
         durable.write_json(self.paths.staging, number, 0o600)
         folder = os.path.join(self.paths.releases, ".stage-" + os.urandom(6).hex())
         try:
@@ -126,7 +127,7 @@ class Store:
         return {
             int(e["release"]): e
             for e in self.history()
-            if e.get("outcome") == "committed" and e.get("release")
+            if e.get("outcome") == "committed" and e.get("release") is not None
         }
 
     # -- the open transaction

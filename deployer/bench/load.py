@@ -147,6 +147,7 @@ class Load:
             task = asyncio.create_task(self._answered(line, message, due, free))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
+            await asyncio.sleep(0)  # it leaves now, before the next message is made
             message = next(self.messages)
         if tasks:
             await asyncio.gather(*tasks)

@@ -19,7 +19,7 @@ from deployer.bench.level import Circumstances, level_of
 from deployer.bench.load import Goal, Load, open_lines
 from deployer.bench.probe import Server, ask_model, probe
 from deployer.bench.prompts import PromptSource
-from deployer.bench.stopping import Judge, StopRule, usable_baseline
+from deployer.bench.stopping import BETTER, WORSE, Judge, StopRule, usable_baseline
 from deployer.bench.warmup import Stop, warm_up
 from deployer.schema.bench import Level, Run, WarmUp, Workload
 
@@ -41,6 +41,8 @@ class BenchPlan:
     flush: bool = True
     baseline: Run | None = None
     rule: StopRule = field(default_factory=StopRule)
+    drop_losers: bool = False
+    """Leave out the levels after one that is decisively worse, unless an earlier one was decisively better."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class Measured:
     server: Server
     levels: list[Level]
     interrupted: bool
+    notes: tuple[str, ...] = ()
 
 
 def run(plan: BenchPlan, watch: Watcher, stop: Stop | None = None) -> Measured:
@@ -100,7 +103,17 @@ async def measure(plan: BenchPlan, watch: Watcher, stop: Stop) -> Measured:
             if level is not None:
                 levels.append(level)
                 watch(Live(number, goal, "done", level=level))
+            if plan.drop_losers and (reason := lost(levels)) and number + 1 < len(plan.goals):
+                return Measured(model, server, levels, stop.asked, (f"the other levels were left out: {reason}",))
         return Measured(model, server, levels, stop.asked)
+
+
+def lost(levels: Sequence[Level]) -> str | None:
+    """At which level the baseline has won beyond doubt, where it has not lost at another one."""
+    verdicts = [(level.concurrency, level.judgement.verdict) for level in levels if level.judgement is not None]
+    if any(verdict == BETTER for _, verdict in verdicts):
+        return None
+    return next((f"decisively worse at C={at}" for at, verdict in verdicts if verdict == WORSE), None)
 
 
 @contextmanager
@@ -149,10 +162,10 @@ async def _level(
             _Ticker(number, watch, judge, server.tokens_per_chunk),
         )
         stop.load = load
-        started_at, health = datetime.now(UTC).isoformat(timespec="milliseconds"), Watch()
         with _no_collections():
+            started_at, health = datetime.now(UTC).isoformat(timespec="milliseconds"), Watch()
             await load.run()
-        client = health.stop(lines, load.replies, server.round_trip_ms)
+            client = health.stop(lines, load.replies, server.round_trip_ms)
         check = None if load.stopped else await cross_check(side, before, load.tally.completed_tokens)
         judgement = judge.judgement() if judge is not None else None
         around = Circumstances(server, client, started_at, warmed, check, flushed, judgement)

@@ -9,7 +9,7 @@ from typing import Final
 
 from deployer.schema.bench import Quantiles
 
-_PANELS: Final = 400
+_PANELS: Final = 100
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
@@ -54,7 +54,7 @@ def t_quantile(share: float, freedom: float) -> float:
     upper = max(share, 1 - share)
     while t_cdf(high, freedom) < upper and high < 1e6:
         high *= 2
-    for _ in range(60):
+    for _ in range(50):
         middle = (low + high) / 2
         low, high = (middle, high) if t_cdf(middle, freedom) < upper else (low, middle)
     return high if share >= 0.5 else -high

@@ -24,7 +24,11 @@ def command(files: tuple[str, ...], samples: str | None, exit_state: str | None,
     from deployer.diagnosis.gpus import read_samples
     from deployer.patches.catalogue import load_catalogue
 
-    shown = dict(line.split("=", 1) for line in _text(exit_state).splitlines() if "=" in line) if exit_state else {}
+    shown = (
+        dict(line.split("=", 1) for line in _text(exit_state).splitlines() if "=" in line)
+        if exit_state
+        else {}
+    )
     gpus = read_samples(_text(samples), samples) if samples else ()
     symptoms = tuple(load_catalogue())
     found = {
@@ -35,7 +39,9 @@ def command(files: tuple[str, ...], samples: str | None, exit_state: str | None,
     }
     named = {Path(name).stem: causes for name, causes in found.items()}
     causes = merged(named) if len(found) > 1 else next(iter(found.values()))
-    documents = [each.model_dump(include={"cause", "permanent", "rank", "evidence", "hint"}) for each in causes]
+    documents = [
+        each.model_dump(include={"cause", "permanent", "rank", "evidence", "hint"}) for each in causes
+    ]
     if as_json:
         print_json({"causes": documents})
         return 0
@@ -43,7 +49,9 @@ def command(files: tuple[str, ...], samples: str | None, exit_state: str | None,
         how = "permanent" if each.permanent else "unknown" if each.cause == "unknown" else "may pass"
         rank = f", rank {each.rank}" if each.rank else ""
         lead = "" if number == 0 else "also "
-        click.echo(f"{lead}{click.style(each.cause, fg='red' if number == 0 else None, bold=number == 0)} ({how}{rank})")
+        click.echo(
+            f"{lead}{click.style(each.cause, fg='red' if number == 0 else None, bold=number == 0)} ({how}{rank})"
+        )
         if each.evidence:
             click.echo(f"  | {each.evidence[:300]}")
         if each.hint:

@@ -13,6 +13,7 @@ from deployer.cli.options import (
     load,
     reach_options,
     reached,
+    service_option,
 )
 
 if TYPE_CHECKING:
@@ -22,11 +23,26 @@ if TYPE_CHECKING:
 
 @click.command("doctor")
 @host_option
+@service_option
+@click.option("--profile", metavar="NAME", help="Check what a switch to this profile would check, too.")
+@click.option("--deep", is_flag=True, help="Also ask the engine's own parser, CUDA and compilers (slow).")
 @inventory_option
 @json_option
 @reach_options
-def command(patterns: tuple[str, ...], folder: str | None, as_json: bool, **reach: bool) -> int:
-    """Check that hosts can be reached and have what deploy needs: ssh, host key, sudo, python, systemd, GPUs, engine."""
+def command(
+    patterns: tuple[str, ...],
+    service: str | None,
+    profile: str | None,
+    deep: bool,
+    folder: str | None,
+    as_json: bool,
+    **reach: bool,
+) -> int:
+    """Check that hosts can be reached and have what deploy and the services need; changes nothing.
+
+    Host: ssh, host key, sudo, python, systemd, GPUs, disk. Services: engine, whole weights, what their user may read,
+    ports, GPU health and peer access. With --profile also its flags, and the rules between them.
+    """
     inventory = load(folder)
     hosts = choose_hosts(inventory, patterns, many=True)
 
@@ -38,8 +54,10 @@ def command(patterns: tuple[str, ...], folder: str | None, as_json: bool, **reac
     options = Reach(**reach).connect_options()
 
     def ask(host: "Host") -> "tuple[Finding, ...]":
+        desired = inventory.desired(host, service, profile) if profile else None
+        services = (inventory.service(host, service),) if service or profile else inventory.services_of(host)
         with reached(host, options) as channel:
-            return doctor(channel, host, inventory)
+            return doctor(channel, host, services, desired, deep=deep)
 
     documents, code = [], 0
     for result in on_many(hosts, ask):

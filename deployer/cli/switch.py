@@ -25,6 +25,9 @@ from deployer.cli.options import (
 @click.option(
     "--ignore", multiple=True, metavar="CHECK", help="Go on in spite of this finding, such as patch-needed; may be repeated."
 )
+@click.option(
+    "--deep", is_flag=True, help="In the check step, also ask the engine's own parser, CUDA and compilers (slow)."
+)
 @click.option("--restart", is_flag=True, help="Switch even if the same release serves already.")
 @click.option("--no-rollback", is_flag=True, help="Leave a failed release as it is, for debugging.")
 @json_option
@@ -39,6 +42,7 @@ def command(
     exit_code: bool,
     yes: bool,
     ignore: tuple[str, ...],
+    deep: bool,
     restart: bool,
     no_rollback: bool,
     as_json: bool,
@@ -61,7 +65,7 @@ def command(
     from deployer.schema.plan import Plan
 
     consent = Consent(plan_only, yes, as_json, show_diff, exit_code)
-    choices = Choices(rollback=not no_rollback, ignore=ignore, restart=restart)
+    choices = Choices(rollback=not no_rollback, ignore=ignore, restart=restart, deep=deep)
     catalogue = catalogue_of(inventory)
     options = Reach(**reach).connect_options()
 

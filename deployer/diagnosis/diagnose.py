@@ -49,7 +49,13 @@ def split_runs(lines: Sequence[str]) -> list[list[str]]:
     has_arguments = False
     for line in lines:
         begins = NEW_RUN.search(line) is not None
-        if SYSTEMD_STARTS.search(line) and JOURNAL.match(line) and "systemd" in line or begins and has_arguments:
+        if (
+            (SYSTEMD_STARTS.search(line)
+            and JOURNAL.match(line)
+            and "systemd" in line)
+            or (begins
+            and has_arguments)
+        ):
             runs.append([])
             has_arguments = False
         has_arguments = has_arguments or begins
@@ -64,7 +70,11 @@ def unknown(lines: Sequence[str]) -> Diagnosis:
     stated = [text for text in errors if STATED.search(text)]
     served = any(READY in text for text in texts)  # then a word of failure before it was no failure
     evidence = next(iter(stated or ([] if served else errors)), "")
-    hint = "no rule knows this; read what stands around this line" if evidence else "no line here tells of a failure"
+    hint = (
+        "no rule knows this; read what stands around this line"
+        if evidence
+        else "no line here tells of a failure"
+    )
     return Diagnosis(cause=UNKNOWN, permanent=False, evidence=redact(evidence)[:500], hint=hint)
 
 

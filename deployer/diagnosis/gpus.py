@@ -70,7 +70,9 @@ def read_samples(text: str, where: str) -> tuple[GpuSample, ...]:
     """Samples from JSON lines, or from CSV with columns t, util, used_mib, power_w and maybe gpu, power_limit_w."""
     try:
         if text.lstrip().startswith("{"):
-            return tuple(GpuSample.model_validate(json.loads(line)) for line in text.splitlines() if line.strip())
+            return tuple(
+                GpuSample.model_validate(json.loads(line)) for line in text.splitlines() if line.strip()
+            )
         return tuple(_from_csv(csv.DictReader(text.splitlines())))
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(

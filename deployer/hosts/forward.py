@@ -156,6 +156,8 @@ class _Pump:
         for source in tuple(sources):
             self._drop(sources, source)
         self._selector.close()
+        self._awake.close()
+        self._waker.close()
 
     def _drop(self, sources: dict[Any, Pair], source: Any) -> None:
         if pair := sources.pop(source, None):

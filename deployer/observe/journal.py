@@ -122,8 +122,7 @@ def _batch(t: float, kind: str, rank: Rank, rest: str) -> Batch:
     figures: dict[str, float] = {}
     graph: bool | None = None
     odd: list[str] = []
-    for part in rest.split(", "):
-        part = part.strip().rstrip(",")
+    for part in (raw.strip().rstrip(",") for raw in rest.split(", ")):
         if not part:
             continue
         key, colon, value = part.rpartition(": ")

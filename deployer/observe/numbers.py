@@ -98,6 +98,8 @@ def efficiency(blocks: Sequence[Sequence[float]]) -> Estimate | None:
         chosen = source.choices(range(count), k=count)
         found.append(_efficiency([fmean(row[place] for place in chosen) for row in blocks]))
     spread = CORRELATED * NormalDist().inv_cdf(0.5 + CONFIDENCE / 2) * stdev(found)
+    # The largest of several noisy means is too large; resampling adds as much of that error again.
+    point = min(1.0, 2 * point - fmean(found))
     return Estimate(value=point, low=max(0.0, point - spread), high=min(1.0, point + spread))
 
 

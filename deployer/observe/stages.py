@@ -72,7 +72,7 @@ def stage_map(
         notes.append(f"node {sizes.node} of {sizes.nodes}: the other nodes' stages are not seen from here")
     kind = "pipeline" if sizes.pipeline > 1 else "ranks" if len(rows) > 1 else "single"
     return StageMap(
-        kind=kind,  # type: ignore[arg-type]
+        kind=kind,
         tensor=sizes.tensor,
         pipeline=sizes.pipeline,
         replicas=sizes.replicas,
@@ -161,9 +161,7 @@ def _label(place: Place, sizes: Sizes) -> str:
     return rank_label({name: number for name, (number, size) in numbers.items() if size > 1})
 
 
-def _confirm(
-    places: list[Place], processes: Sequence[Mapping[str, Any]]
-) -> tuple[bool | None, list[str]]:
+def _confirm(places: list[Place], processes: Sequence[Mapping[str, Any]]) -> tuple[bool | None, list[str]]:
     """The GPUs of the ranks as their processes hold them; where they differ, the processes are right."""
     held: dict[str, set[int]] = {}
     for process in processes:

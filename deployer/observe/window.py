@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from deployer.observe.journal import Batch, Reader
@@ -143,6 +144,6 @@ def reading_gaps(window: Window, interval: float) -> list[Gap]:
     moments = [window.began, *(reading.t for reading in window.readings), window.ended]
     return [
         Gap("gpus", before, after, "no reading")
-        for before, after in zip(moments, moments[1:], strict=False)
+        for before, after in pairwise(moments)
         if after - before > limit
     ]

@@ -1,27 +1,74 @@
 """doctor: can the host be reached, and has it what deploy and the engine need? Changes nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from deployer.hosts.port import AgentChannel
-from deployer.operations.facts import read_facts
-from deployer.planning.preflight import error, host_findings, warning
+from deployer.operations.facts import last, read_facts
+from deployer.planning.plan import command_findings, engine_version
+from deployer.planning.preflight import (
+    engine_findings,
+    error,
+    host_findings,
+    service_findings,
+    slot_findings,
+    warning,
+)
+from deployer.planning.questions import preflight_request, service_request
+from deployer.render.bundle import render_bundle
+from deployer.schema.desired import Desired
 from deployer.schema.facts import HostFacts
 from deployer.schema.host import Host
-from deployer.schema.inventory import Inventory
 from deployer.schema.outcome import Finding
+from deployer.schema.service import Service
 
 LITTLE_BYTES = 1 << 30
 
 
-def doctor(channel: AgentChannel, host: Host, inventory: Inventory) -> tuple[Finding, ...]:
-    """Every check of a host that answered, good ones too."""
-    services = inventory.services_of(host)
-    engines = {host.engine_python or service.engine.python for service in services}
+def doctor(
+    channel: AgentChannel,
+    host: Host,
+    services: Sequence[Service],
+    desired: Desired | None = None,
+    *,
+    deep: bool = False,
+) -> tuple[Finding, ...]:
+    """Every check of a host and its services, good ones too; `desired` is what a switch would be made to."""
+    wanted = {host.engine_python or service.engine.python for service in services}
+    if desired is not None:
+        wanted = {desired.engine.python}
     facts = read_facts(
-        channel, services=[s.name for s in services], engines=sorted(engines), gpus=host.gpus.count > 0
+        channel,
+        services=[service.name for service in services],
+        engines=sorted(wanted),
+        ports=[desired.service.port] if desired else [],
+        gpus=host.gpus.count > 0,
+        models=[desired.service.model_path] if desired else [],
+        flags=desired is not None,
     )
-    bad = list(host_findings(facts))
-    return (*_reached(facts), *bad, *_engines(facts), *_gpus(host, facts), *_disk(facts))
+    found = [*_reached(facts), *host_findings(facts), *_engines(facts), *_gpus(host, facts), *_disk(facts)]
+    questions = [service_request(host, service, deep=deep) for service in services]
+    if desired is not None:
+        bundle = render_bundle(desired, engine_version(desired, facts))
+        now = facts.service(desired.service.name)
+        found += [
+            *engine_findings(desired, facts),
+            *slot_findings(desired, facts, now),
+            *service_findings(now),
+        ]
+        found += command_findings(desired, facts, bundle)
+        questions = [preflight_request(desired, bundle, deep=deep)]
+    return tuple(dict.fromkeys((*found, *_looked_at(channel, questions, deep=deep))))
+
+
+def _looked_at(
+    channel: AgentChannel, questions: Sequence[Mapping[str, Any]], *, deep: bool
+) -> Iterator[Finding]:
+    """What the host finds when it looks at the services themselves; the same code as in a switch's check step."""
+    if questions:
+        answer: Any = last(channel, "preflight", {"services": list(questions), "deep": deep})
+        for findings in answer["findings"].values():
+            yield from (Finding.model_validate(finding) for finding in findings)
 
 
 def ok(check: str, message: str) -> Finding:

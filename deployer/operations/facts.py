@@ -15,8 +15,10 @@ def read_facts(
     gpus: bool = True,
     history: bool = False,
     patches: Iterable[Mapping[str, object]] = (),
+    models: Iterable[str] = (),
+    flags: bool = False,
 ) -> HostFacts:
-    """The host's facts; `services` are asked for beside those it knows itself."""
+    """The host's facts; `services` are asked for beside those it knows itself, `flags` brings the engines' own flags."""
     request = {
         "services": list(services),
         "engines": list(engines),
@@ -24,6 +26,9 @@ def read_facts(
         "gpus": gpus,
         "history": history,
         "patches": list(patches),
+        "models": list(models),
+        "flags": flags,
+        "gpu_details": flags,
     }
     answer = last(channel, "facts", request)
     return HostFacts.model_validate({key: value for key, value in answer.items() if key != "event"})

@@ -35,6 +35,8 @@ def switch(
         ports=[desired.service.port],
         gpus=bool(desired.gpus),
         patches=[patch_request(entry) for entry in catalogue],
+        models=[desired.service.model_path],
+        flags=True,
     )
     bundle = render_bundle(desired, engine_version(desired, facts), secrets=secrets)
     activation_unit = render_activation_unit(facts.python, desired.template_folder)

@@ -5,11 +5,12 @@ import os
 import socket
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 from deployer import __version__
-from deployer.errors import DeployError, UnreachableError
+from deployer.errors import DeployError, ExitCode, UnreachableError
 from deployer.hosts.port import AgentChannel, AgentEnded, AgentError, ConnectionLost, StartError
 from deployer.planning.plan import transaction_request
 from deployer.schema.facts import HostFacts
@@ -57,7 +58,7 @@ def refused(plan: Plan) -> Outcome:
 def execute(plan: Plan, facts: HostFacts, channel: AgentChannel, watch: Watch) -> Outcome:
     """Begin the plan's transaction on the host and follow it; what comes back is the host's own account."""
     identity = uuid.uuid4().hex
-    engine = next((e.model_dump() for e in facts.engines), {})
+    engine = next((e.model_dump(exclude={"flags"}) for e in facts.engines), {})
     request = transaction_request(
         plan,
         transaction=identity,
@@ -65,22 +66,31 @@ def execute(plan: Plan, facts: HostFacts, channel: AgentChannel, watch: Watch) -
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         engine=engine,
     )
-    try:
+    with may_leave(plan.host, plan.service):
         answer = _followed(channel, plan.service, identity, channel.converse("begin", request), watch)
-    except KeyboardInterrupt as stop:
-        raise Interrupted(
-            f"you left; what was begun goes on at {plan.host}",
-            hint=f"deploy attach --host {plan.host} --service {plan.service}",
-            where=plan.host,
-            exit_code=130,
-        ) from stop
     return Outcome.from_host(plan.host, answer)
 
 
 def attach(host: str, service: str, channel: AgentChannel, watch: Watch) -> Outcome:
     """Follow the transaction under way, or give the end of the last one."""
     events = channel.converse("attach", {"service": service})
-    return Outcome.from_host(host, _followed(channel, service, None, events, watch))
+    with may_leave(host, service):
+        answer = _followed(channel, service, None, events, watch)
+    return Outcome.from_host(host, answer)
+
+
+@contextmanager
+def may_leave(host: str, service: str) -> Iterator[None]:
+    """Ctrl-C ends the watching and nothing else, and says how to go on with it."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise Interrupted(
+            f"you left; what was begun goes on at {host}",
+            hint=f"deploy attach --host {host} --service {service}",
+            where=host,
+            exit_code=ExitCode.INTERRUPTED,
+        ) from stop
 
 
 def _followed(

@@ -65,7 +65,10 @@ def load_catalogue(extra_folder: Path | None = None) -> Catalogue:
         places[entry.name] = document.place(())
     problems = [problem for document in documents for problem in document.problems]
     if problems:
-        raise InventoryError(problems, hint="see `deploy patch --list` for how entries read")
+        raise InventoryError(
+            problems,
+            hint="an entry needs a title, and files with a path and changes (find, replace) or a diff",
+        )
     return Catalogue(entries, places)
 
 

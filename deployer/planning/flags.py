@@ -79,6 +79,8 @@ def _look_up(name: str, flags: InstalledFlags) -> tuple[InstalledFlag | None, li
     if found is not None:
         return found, list(_age_findings(name, found, flags.version))
     near = flags.starting_with(name)
+    if len(near) > 1 and span_of(name[2:]) is not None:
+        return None, [_unknown(name, flags)]
     if len(near) > 1:
         options = ", ".join(near[:6]) + (" and more" if len(near) > 6 else "")
         text = f"{name} is ambiguous in SGLang {flags.version}: it may be {options}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from deployer.diagnosis.rules import rules_with
 from deployer.errors import UsageError
 from deployer.patches.catalogue import Catalogue, load_catalogue, patch_request
+from deployer.planning.flags import flag_findings
 from deployer.planning.patches import patch_findings
 from deployer.planning.preflight import (
     engine_findings,
@@ -15,6 +16,10 @@ from deployer.planning.preflight import (
     service_findings,
     slot_findings,
 )
+from deployer.planning.questions import preflight_request
+from deployer.planning.rules.load import rule_findings
+from deployer.planning.rules.scene import scene_of
+from deployer.render.history import newest_release
 from deployer.schema.desired import Desired
 from deployer.schema.facts import HostFacts, ServiceNow
 from deployer.schema.outcome import Finding
@@ -38,6 +43,8 @@ class Choices:
     rollback: bool = True
     ignore: tuple[str, ...] = ()
     restart: bool = False
+    deep: bool = False
+    """Ask the engine's own parser, CUDA and compilers too, in the check step."""
 
 
 AS_USUAL = Choices()
@@ -61,6 +68,7 @@ def plan_switch(
         *slot_findings(desired, facts, now),
         *service_findings(now),
         *patch_findings(desired, engine, engine_version(desired, facts), catalogue),
+        *command_findings(desired, facts, bundle),
     )
     serving = now is not None and now.state == "serving" and not now.drift
     return Plan(
@@ -82,7 +90,16 @@ def plan_switch(
         patches=tuple(patch_request(catalogue.get(name)) for name in desired.profile.patches or ()),
         expected_ready_seconds=expected(now, desired.profile.name),
         rollback=choices.rollback,
+        preflight=preflight_request(desired, bundle, deep=choices.deep, ignore=choices.ignore),
     )
+
+
+def command_findings(desired: Desired, facts: HostFacts, bundle: Bundle) -> tuple[Finding, ...]:
+    """What the installed engine's flags and the rules of its release say of the rendered command and environment."""
+    engine = next((e for e in facts.engines if e.python == desired.engine.python), None)
+    version = engine_version(desired, facts) or newest_release()
+    scene = scene_of(desired, bundle.argv, bundle.environment, facts)
+    return (*flag_findings(desired, engine, bundle.argv), *rule_findings(scene, version))
 
 
 def gone_over(finding: Finding, ignored: tuple[str, ...]) -> Finding:
@@ -108,6 +125,7 @@ def plan_rollback(
             f"{service} on {host} has no earlier good release", hint="deploy history shows what there is"
         )
     kept = {release.release: release.profile for release in now.releases}
+    units = {release.release: release.unit for release in now.releases}
     if number not in kept:
         known = ", ".join(map(str, sorted(kept)))
         raise UsageError(f"release {number} of {service} is not on {host}", hint=f"kept releases: {known}")
@@ -123,7 +141,7 @@ def plan_rollback(
         release=number,
         current_release=now.release,
         current_profile=now.profile,
-        unit_name=f"sglang-{service}-{kept[number]}.service",
+        unit_name=units[number],
         changes=not (number == now.release and now.state == "serving" and not now.drift),
         unit_diff="",
         activation_unit=activation_unit,
@@ -171,6 +189,7 @@ def transaction_request(
         "engine": dict(engine),
         "keep_releases": 10 if plan.bundle is None else plan.bundle.activation.keep_releases,
         "patches": list(plan.patches),
+        "preflight": plan.preflight,
         "activation_unit": plan.activation_unit,
         "rules": [rule.model_dump() for rule in rules_with(load_catalogue())],
         "holder": dict(holder),

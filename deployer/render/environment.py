@@ -12,6 +12,21 @@ NCCL_PRESETS: Mapping[str, Mapping[str, str]] = {
     "none": {},
 }
 
+# Every variable that rendering may set by itself: an adopted service takes back those that its own unit did not have.
+OWN_NAMES = (
+    "PATH",
+    "PYTHONUNBUFFERED",
+    "HOME",
+    "XDG_CACHE_HOME",
+    "SGLANG_CACHE_DIR",
+    "TRITON_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "FLASHINFER_WORKSPACE_BASE",
+    "HF_HOME",
+    "CUDA_DEVICE_ORDER",
+    *sorted({name for preset in NCCL_PRESETS.values() for name in preset}),
+)
+
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 

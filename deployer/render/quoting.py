@@ -73,13 +73,16 @@ def quote_environment_file(variables: Mapping[str, str]) -> str:
     return "".join(lines)
 
 
-def parse_words(text: str) -> list[str]:
-    """The words of a setting as systemd unquotes them, before specifiers and variables."""
+def parse_words(text: str, *, lenient: bool = False) -> list[str]:
+    """The words of a setting as systemd unquotes them, before specifiers and variables.
+
+    Lenient is how systemd reads what people write: an escape that it does not know stays as it is.
+    """
     words, word, quote = [], None, ""
     characters = iter(text)
     for c in characters:
         if c == "\\":
-            word = (word or "") + _unescape(characters)
+            word = (word or "") + _unescape(characters, lenient)
         elif quote:
             if c == quote:
                 quote = ""
@@ -98,13 +101,15 @@ def parse_words(text: str) -> list[str]:
     return words if word is None else [*words, word]
 
 
-def _unescape(characters: Iterator[str]) -> str:
+def _unescape(characters: Iterator[str], lenient: bool) -> str:
     c = next(characters, "")
     if c in _UNESCAPES and c:
         return _UNESCAPES[c]
     if c in ("x", "u", "U"):
         digits = "".join(next(characters, "") for _ in range({"x": 2, "u": 4, "U": 8}[c]))
         return chr(int(digits, 16))
+    if lenient:
+        return "\\" + c
     raise ValueError(f"\\{c} is not an escape that systemd knows")
 
 

@@ -18,6 +18,30 @@ class Quantiles(Record):
     max: float
 
 
+class Wanted(Record):
+    """What a user said about the load; what they left open follows from the preset."""
+
+    preset: Literal["fixed", "story", "prompts", "prefix"] | None = None
+    concurrency: tuple[int, ...] = ()
+    rates: tuple[float, ...] = ()
+    requests: int | None = None
+    seconds: float | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    prompt_file: str | None = None
+    shared_prefix_tokens: int = 0
+    ignore_eos: bool | None = None
+    temperature: float = 0.0
+    stream: bool = True
+    api: Literal["chat", "completions"] = "chat"
+    fresh: bool = True
+    warm_up: bool = True
+    flush: bool = True
+    stall_seconds: float = 300.0
+    seed: str = ""
+    margin: float = 0.10
+
+
 class Workload(Record):
     """What is asked; two runs compare only when theirs are equal."""
 

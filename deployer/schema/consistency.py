@@ -19,7 +19,7 @@ from deployer.schema.yaml_source import dotted
 if TYPE_CHECKING:
     from deployer.schema.inventory import Inventory
 
-_SECRET_NAME = re.compile(
+SECRET_NAME = re.compile(
     r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY|SECRET_KEY|CREDENTIALS)$", re.I
 )
 _SEARCH_PATHS = frozenset({"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "LD_PRELOAD"})
@@ -54,7 +54,7 @@ def _settings_problems(inventory: "Inventory") -> Iterator[Found]:
                 yield (*path, "flags", flag), f"must not be here; use {instead}"
         for name, value in (settings.environment or {}).items():
             at = (*path, "environment", name)
-            if value and _SECRET_NAME.search(name):
+            if value and SECRET_NAME.search(name):
                 yield at, "looks like a secret; put it under the service's secrets.environment"
             if value and name in _SEARCH_PATHS and "$" in value:
                 yield at, "is not expanded by systemd; write the whole value without '$'"

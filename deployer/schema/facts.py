@@ -95,6 +95,7 @@ class KeptRelease(Record):
 
     release: int
     profile: str
+    unit: str
 
 
 class Measured(Record):

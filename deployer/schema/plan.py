@@ -2,6 +2,8 @@
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from deployer.schema.outcome import Finding
 from deployer.schema.record import Record
 from deployer.schema.release import Bundle
@@ -32,6 +34,8 @@ class Plan(Record):
     patches: tuple[dict[str, Any], ...] = ()
     expected_ready_seconds: float | None
     rollback: bool = True
+    preflight: dict[str, Any] = Field(default_factory=dict)
+    """What the host is asked to look at in its check step, beside what the release itself says."""
 
     @property
     def errors(self) -> tuple[Finding, ...]:

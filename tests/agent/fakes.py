@@ -39,6 +39,7 @@ class FakeClock:
 
     def sleep(self, seconds: float) -> None:
         self.time += seconds
+        assert self.time < 100_000, "it waits for ever"
 
     def boot_id(self) -> str:
         return self.boot

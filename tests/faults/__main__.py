@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
+from types import FrameType
+from typing import NoReturn
 
 from tests.faults.cells import ALL_STEPS, Cell, spread
 from tests.faults.faults import FAULTS
-from tests.faults.matrix import Result, run_cells, summary
+from tests.faults.matrix import Result, run_cells, summary, take_down
 from tests.lab.lab import unavailable
 
 
@@ -36,7 +40,16 @@ def _count(text: str) -> int | None:
     return None if text == "all" else int(text)
 
 
+def _interrupted(number: int, frame: FrameType | None) -> NoReturn:
+    """Nothing stays behind; the threads are in the middle of cells, so they are not waited for."""
+    signal.signal(number, signal.SIG_IGN)
+    take_down()
+    os._exit(128 + number)
+
+
 def main() -> int:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupted)
     args = _parser().parse_args()
     if reason := unavailable():
         sys.exit(f"faults: {reason}")

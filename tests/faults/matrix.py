@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -17,7 +18,8 @@ from tests.faults.cells import Cell
 from tests.faults.faults import FAULTS, Struck, mend_all
 from tests.faults.scene import BAD, Scene
 from tests.faults.verdict import agree, judge
-from tests.lab import Lab
+from tests.lab import Lab, LabError
+from tests.lab.state import lab_names
 from tests.switch.stage import GPUS, ended
 
 BOUND_SECONDS: Final = 120.0
@@ -98,9 +100,7 @@ def prepare(scene: Scene) -> None:
     scene.serving = profile
 
 
-def run_cells(
-    cells: Sequence[Cell], hosts: int, said: Callable[[Result], None], label: str = ""
-) -> list[Result]:
+def run_cells(cells: Sequence[Cell], hosts: int, said: Callable[[Result], None]) -> list[Result]:
     """All cells over so many hosts of a lab of their own; a host that was left in a bad state is made anew."""
     waiting: queue.SimpleQueue[Cell] = queue.SimpleQueue()
     for cell in cells:
@@ -111,7 +111,7 @@ def run_cells(
     def one_host(number: int) -> None:
         made = 0
         while not waiting.empty():
-            name = f"faults-{label}{os.getpid()}-{number}-{made}"
+            name = f"faults-{os.getpid()}-{number}-{made}"
             made += 1
             with Lab.up(name, ("ct200",), gpus=GPUS, owner=os.getpid(), disk_mib=DISK_MIB) as lab:
                 with tempfile.TemporaryDirectory(prefix="deploy-faults-") as folder:
@@ -128,6 +128,14 @@ def run_cells(
         for done in [pool.submit(one_host, number) for number in range(min(hosts, len(cells)))]:
             done.result()
     return results
+
+
+def take_down() -> None:
+    """Remove every lab of this process."""
+    for name in list(lab_names()):
+        if name.startswith(f"faults-{os.getpid()}-"):
+            with suppress(LabError):
+                Lab.open(name).down()
 
 
 def _next(scene: Scene, waiting: queue.SimpleQueue[Cell]) -> Result | None:

@@ -67,8 +67,10 @@ def test_the_host_judges_alike() -> None:
 
 def test_the_first_failing_host_of_several() -> None:
     """Rank 0's journal says only that somebody went away."""
-    found = merged({name: diagnose(real(name), symptoms=SYMPTOMS) for name in ("jit-rank0", "jit-rank1", "jit-rank2")})
-    assert [each.cause for each in found][0] == "jit-cache-permission"
+    found = merged(
+        {name: diagnose(real(name), symptoms=SYMPTOMS) for name in ("jit-rank0", "jit-rank1", "jit-rank2")}
+    )
+    assert found[0].cause == "jit-cache-permission"
     assert found[0].rank == "PP1 (jit-rank1)"
     assert found[-1].cause == "peer-lost"
 
@@ -97,7 +99,10 @@ def test_exit_states() -> None:
     assert cause(Result="signal", ExecMainStatus="9") == ("unknown", False)
     assert "SIGKILL" in diagnose([], exit_state={"Result": "signal", "ExecMainStatus": "9"})[0].hint
     assert cause(Result="success", ExecMainStatus="0") == ("unknown", False)
-    assert diagnose(real("no-memory"), exit_state={"Result": "signal", "ExecMainStatus": "9"})[0].cause == "kv-no-room"
+    assert (
+        diagnose(real("no-memory"), exit_state={"Result": "signal", "ExecMainStatus": "9"})[0].cause
+        == "kv-no-room"
+    )
 
 
 def samples(power: float, busy: float = 100, memory: int = 60 << 30, grows: int = 0) -> list[GpuSample]:
@@ -131,7 +136,9 @@ def test_the_signature_of_a_hang() -> None:
 
 def test_the_command(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
-    path.write_text("x\n[2026-01-02 03:04:05] api_key='geheim99' [Errno 98] error while attempting to bind on address ('::1', 3): address already in use\n")
+    path.write_text(
+        "x\n[2026-01-02 03:04:05] api_key='geheim99' [Errno 98] error while attempting to bind on address ('::1', 3): address already in use\n"
+    )
     ran = CliRunner().invoke(root, ["diagnose", str(path), "--json"], standalone_mode=False)
     document = json.loads(ran.output)
     assert document["schema_version"] == 1

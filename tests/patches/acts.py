@@ -13,7 +13,12 @@ def act(verb: str, request: Any, state_folder: str) -> Any:
     try:
         return getattr(patching, verb)(request, state_folder)
     except AgentError as error:
-        return {"kind": error.kind, "message": error.message, "hint": error.hint, "exit_code": error.exit_code}
+        return {
+            "kind": error.kind,
+            "message": error.message,
+            "hint": error.hint,
+            "exit_code": error.exit_code,
+        }
 
 
 def main(verb: str, state_folder: str) -> int:
@@ -22,7 +27,11 @@ def main(verb: str, state_folder: str) -> int:
     if verb == "apply_and_look":
         outcome = act("apply", request, state_folder)
         seen = patching.inspect(request, state_folder)
-        answer = {"outcome": outcome, "states": [one["state"] for one in seen["patches"]], "pending": seen.get("pending")}
+        answer = {
+            "outcome": outcome,
+            "states": [one["state"] for one in seen["patches"]],
+            "pending": seen.get("pending"),
+        }
     else:
         answer = act(verb, request, state_folder)
     print(json.dumps(answer))

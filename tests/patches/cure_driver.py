@@ -18,6 +18,8 @@ NONE = ("hybrid_gdn_config", "kimi_linear_config", "linear_attn_model_spec", "ma
 ASKED = ("get_", "is_", "check_", "cuda_graph_")
 ABSENT = ("wave_lang", "vllm")
 
+load: Any = importlib.import_module
+
 
 class One(int):
     """The number one, which is also everything that can be asked of it."""
@@ -29,96 +31,15 @@ class One(int):
         return One(1)
 
 
-def main(module_name: str, class_name: str, pool_name: str, start_layer: int) -> None:
-    """Build the back end on the pool."""
-    for name in ABSENT:
-        sys.meta_path.append(Absent(name))
-    tolerate_newer_libraries()
-    importlib.import_module("sglang.srt.layers.quantization")  # the oldest engines import in a circle otherwise
-    module = importlib.import_module(f"sglang.srt.layers.attention.{module_name}")
-    for name, value in list(vars(module).items()):
-        if isinstance(value, FunctionType) and name.startswith(ASKED):
-            setattr(module, name, One(1))
-        elif name in NONE:
-            setattr(module, name, lambda *_, **__: None)
-    pool = make_pool(pool_name, start_layer)
-    try:
-        backend = getattr(module, class_name)(make_runner(pool))
-    except Exception as error:
-        frame = traceback_end(error)
-        print(json.dumps({"error": f"{type(error).__name__}: {error}", "in": frame}))
-    else:
-        print(json.dumps({"v_head_dim": backend.v_head_dim}))
-
-
-def make_pool(name: str, start_layer: int) -> Any:
-    """A KV pool of 8 layers with heads of 48, for a stage that begins at a layer."""
-    import torch
-
-    sizes: dict[str, Any] = {"page_size": 1, "dtype": torch.float32, "head_num": 2, "head_dim": HEAD_DIM, "device": "cpu"}
-    if name == "SWAKVPool":
-        try:
-            from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
-        except ImportError:
-            from sglang.srt.mem_cache.memory_pool import SWAKVPool
-        held = range(start_layer, start_layer + LAYERS)
-        layers: dict[str, Any] = {"swa_attention_layer_ids": list(held)[::2], "full_attention_layer_ids": list(held)[1::2]}
-        if "enable_kvcache_transpose" in SWAKVPool.__init__.__code__.co_varnames:
-            layers["enable_kvcache_transpose"] = False
-        if "page_size" not in SWAKVPool.__init__.__code__.co_varnames:
-            del sizes["page_size"]
-        return SWAKVPool(size=8, size_swa=8, **layers, **sizes)
-    from sglang.srt.mem_cache import memory_pool
-
-    if name == "MLATokenToKVPool":
-        del sizes["head_num"], sizes["head_dim"]
-        sizes |= {"kv_lora_rank": HEAD_DIM, "qk_rope_head_dim": 16}
-    return getattr(memory_pool, name)(
-        size=8, layer_num=LAYERS, enable_memory_saver=False, start_layer=start_layer, end_layer=start_layer + LAYERS, **sizes
-    )
-
-
-def make_runner(pool: Any) -> Any:
-    """A model runner that says one to everything, but for the pool and what is compared with None."""
-    import torch
-    from sglang.srt.configs.model_config import AttentionArch
-
-    config = One(1)
-    config.is_encoder_decoder = config.is_multimodal = False
-    config.attention_arch = AttentionArch.MHA
-    config.swa_v_head_dim = config.v_head_dim = HEAD_DIM
-    runner = One(1)
-    for name in ("sliding_window_size", "is_hybrid_gdn", "hybrid_gdn_config", "kimi_linear_config", "linear_attn_model_spec"):
-        setattr(runner, name, None)
-    runner.model_config = config
-    runner.token_to_kv_pool = pool
-    runner.token_to_kv_pool_allocator = SimpleNamespace(get_kvcache=lambda: pool)
-    runner.device = "cpu"
-    runner.dtype = torch.float32
-    return runner
-
-
-def tolerate_newer_libraries() -> None:
-    """Older engines register models that a newer transformers has by itself, and use what triton and torch dropped."""
-    import torch
-    import triton.runtime.cache
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-
-    register = type(CONFIG_MAPPING).register
-    type(CONFIG_MAPPING).register = lambda self, key, value, exist_ok=False: register(self, key, value, exist_ok=True)
-    for name in ("default_cache_dir", "default_dump_dir", "default_override_dir"):
-        vars(triton.runtime.cache).setdefault(name, None)
-    vars(torch._C._cpu).setdefault("_is_amx_tile_supported", lambda: False)
-
-
 class Absent:
     """Finds a library of another vendor's GPU, of which nothing is called here, and everything in it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] == self.name else None
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        loader: Any = self
+        return ModuleSpec(name, loader, is_package=True) if name.partition(".")[0] == self.name else None
 
     def create_module(self, spec: ModuleSpec) -> Any:
         module = MagicMock(name=spec.name)
@@ -129,13 +50,88 @@ class Absent:
         pass
 
 
-def traceback_end(error: BaseException) -> str:
-    """The function that raised."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return "" if trace is None else trace.tb_frame.f_code.co_name
+def main(module_name: str, class_name: str, pool_name: str, start_layer: str) -> None:
+    """Build the back end on the pool."""
+    finders: list[Any] = sys.meta_path
+    finders.extend(Absent(name) for name in ABSENT)
+    tolerate_newer_libraries()
+    load("sglang.srt.layers.quantization")  # the oldest engines import in a circle otherwise
+    module = load(f"sglang.srt.layers.attention.{module_name}")
+    for name, value in list(vars(module).items()):
+        if isinstance(value, FunctionType) and name.startswith(ASKED):
+            setattr(module, name, One(1))
+        elif name in NONE:
+            setattr(module, name, lambda *_, **__: None)
+    pool = make_pool(pool_name, int(start_layer))
+    try:
+        backend = getattr(module, class_name)(make_runner(pool))
+    except Exception as error:
+        print(json.dumps({"error": f"{type(error).__name__}: {error}"}))
+    else:
+        print(json.dumps({"v_head_dim": backend.v_head_dim}))
+
+
+def make_pool(name: str, start_layer: int) -> Any:
+    """A KV pool of 8 layers with heads of 48, for a stage that begins at a layer."""
+    sizes = {
+        "page_size": 1,
+        "dtype": load("torch").float32,
+        "head_num": 2,
+        "head_dim": HEAD_DIM,
+        "device": "cpu",
+    }
+    if name == "SWAKVPool":
+        return make_sliding_window_pool(sizes, range(start_layer, start_layer + LAYERS))
+    if name == "MLATokenToKVPool":
+        del sizes["head_num"], sizes["head_dim"]
+        sizes |= {"kv_lora_rank": HEAD_DIM, "qk_rope_head_dim": 16}
+    stage = {"layer_num": LAYERS, "start_layer": start_layer, "end_layer": start_layer + LAYERS}
+    return getattr(load("sglang.srt.mem_cache.memory_pool"), name)(
+        size=8, enable_memory_saver=False, **stage, **sizes
+    )
+
+
+def make_sliding_window_pool(sizes: dict[str, Any], held: range) -> Any:
+    """The pool of a hybrid sliding-window model, wherever this release has it and whatever it wants to be told."""
+    try:
+        pool = load("sglang.srt.mem_cache.swa_memory_pool").SWAKVPool
+    except ImportError:
+        pool = load("sglang.srt.mem_cache.memory_pool").SWAKVPool
+    asked = pool.__init__.__code__.co_varnames
+    if "page_size" not in asked:
+        del sizes["page_size"]
+    if "enable_kvcache_transpose" in asked:
+        sizes["enable_kvcache_transpose"] = False
+    layers = {"swa_attention_layer_ids": list(held)[::2], "full_attention_layer_ids": list(held)[1::2]}
+    return pool(size=8, size_swa=8, **layers, **sizes)
+
+
+def make_runner(pool: Any) -> Any:
+    """A model runner that says one to everything, but for the pool and what is compared with None."""
+    config: Any = One(1)
+    config.is_encoder_decoder = config.is_multimodal = False
+    config.attention_arch = load("sglang.srt.configs.model_config").AttentionArch.MHA
+    config.swa_v_head_dim = config.v_head_dim = HEAD_DIM
+    runner: Any = One(1)
+    for name in ("sliding_window_size", "is_hybrid_gdn", *NONE):
+        setattr(runner, name, None)
+    runner.model_config = config
+    runner.token_to_kv_pool = pool
+    runner.token_to_kv_pool_allocator = SimpleNamespace(get_kvcache=lambda: pool)
+    runner.device = "cpu"
+    runner.dtype = load("torch").float32
+    return runner
+
+
+def tolerate_newer_libraries() -> None:
+    """Older engines register models that a newer transformers has by itself, and use what triton and torch dropped."""
+    mapping = type(load("transformers.models.auto.configuration_auto").CONFIG_MAPPING)
+    register = mapping.register
+    mapping.register = lambda self, key, value, exist_ok=False: register(self, key, value, exist_ok=True)
+    for name in ("default_cache_dir", "default_dump_dir", "default_override_dir"):
+        vars(load("triton.runtime.cache")).setdefault(name, None)
+    vars(load("torch")._C._cpu).setdefault("_is_amx_tile_supported", lambda: False)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], int(sys.argv[4]))
+    main(*sys.argv[1:])

@@ -118,7 +118,9 @@ def tree(folder: Path) -> dict[str, tuple[str, int]]:
     return found
 
 
-def make_engine(site: Path, version: str, files: dict[str, str] | None = None, *, record: bool = False) -> Engine:
+def make_engine(
+    site: Path, version: str, files: dict[str, str] | None = None, *, record: bool = False
+) -> Engine:
     """A package of a version; without files, the triton and wave back ends with the mistake on one line."""
     texts = {TRITON: triton_text(ONE_LINE), WAVE: wave_text()} if files is None else files
     engine = Engine(site)
@@ -129,7 +131,9 @@ def make_engine(site: Path, version: str, files: dict[str, str] | None = None, *
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: sglang\nVersion: {version}\n")
     if record:
-        (info / "RECORD").write_text("".join(_record_line(site, path) for path in sorted(engine.package.rglob("*.py"))))
+        (info / "RECORD").write_text(
+            "".join(_record_line(site, path) for path in sorted(engine.package.rglob("*.py")))
+        )
     return engine
 
 
@@ -142,4 +146,10 @@ def _record_line(site: Path, path: Path) -> str:
 def own_patch(name: str, path: str, find: str, replace: str, **more: Any) -> dict[str, Any]:
     """A patch of the user's own, as the agent is asked for it."""
     change = {"find": find, "replace": replace, "count": 1}
-    return {"name": name, "title": name, "affected": None, "files": [{"path": path, "changes": [change]}], **more}
+    return {
+        "name": name,
+        "title": name,
+        "affected": None,
+        "files": [{"path": path, "changes": [change]}],
+        **more,
+    }

@@ -3,6 +3,7 @@
 import json
 import os
 import py_compile
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,12 @@ def test_apply_and_revert(engine: Engine) -> None:
     assert text == triton_text(ONE_LINE).replace("get_value_buffer(0)", NEW)
     (one,) = applied["patches"]
     old, new = before[f"sglang/{TRITON}"][0], sha256(text.encode())
-    assert (one["patch"], one["state_before"], one["state"], one["effective"]) == ("triton-pp", "needed", "applied", True)
+    assert (one["patch"], one["state_before"], one["state"], one["effective"]) == (
+        "triton-pp",
+        "needed",
+        "applied",
+        True,
+    )
     assert one["files"] == [{"path": TRITON, "before_sha256": old, "after_sha256": new}]
     assert (applied["engine_path"], applied["engine_version"]) == (str(engine.package), "0.5.2")
     assert {path for path, held in engine.tree().items() if before.get(path) != held} == {f"sglang/{TRITON}"}
@@ -94,7 +100,10 @@ def test_several_patches_are_applied_all_or_none(engine: Engine) -> None:
     with pytest.raises(PatchRefused) as raised:
         engine.apply("triton-pp", no_such)
     assert raised.value.kind == "conflict"
-    assert [(one["patch"], one["state"]) for one in raised.value.answer["patches"]] == [("triton-pp", "needed"), ("no-such", "conflict")]
+    assert [(one["patch"], one["state"]) for one in raised.value.answer["patches"]] == [
+        ("triton-pp", "needed"),
+        ("no-such", "conflict"),
+    ]
     assert engine.tree() == before
 
 
@@ -106,11 +115,21 @@ def test_what_is_not_needed_is_left_alone(tmp_path: Path) -> None:
     assert engine.tree() == before
 
 
-def test_a_release_that_is_not_known_is_patched_by_its_text(tmp_path: Path) -> None:
-    engine = make_engine(tmp_path / "site", "0.6.0.dev1")
+@pytest.mark.parametrize(
+    ("version", "new"),
+    [
+        ("0.6.0.dev1", NEW),
+        ("main", NEW),
+        ("0.6.0", "get_value_buffer(model_runner.token_to_kv_pool.start_layer)"),
+    ],
+)
+def test_a_release_that_is_not_known_is_patched_by_its_text(tmp_path: Path, version: str, new: str) -> None:
+    """A build between releases gets the form that suits every pool."""
+    engine = make_engine(tmp_path / "site", version)
     assert engine.inspect("triton-pp")["patches"][0]["judged"] == "needed"
     (one,) = engine.apply("triton-pp")["patches"]
     assert (one["state_before"], one["state"]) == ("unknown", "applied")
+    assert new in engine.file().read_text()
 
 
 def test_mode_and_owner_stay(engine: Engine) -> None:
@@ -127,7 +146,11 @@ def test_mode_and_owner_stay(engine: Engine) -> None:
 def test_stale_byte_code_goes(engine: Engine) -> None:
     cache = engine.file().parent / "__pycache__"
     for change in (engine.apply, engine.revert):
-        for name in ("triton_backend.cpython-311.pyc", "triton_backend.cpython-39.opt-1.pyc", "triton_backend_2.cpython-311.pyc"):
+        for name in (
+            "triton_backend.cpython-311.pyc",
+            "triton_backend.cpython-39.opt-1.pyc",
+            "triton_backend_2.cpython-311.pyc",
+        ):
             py_compile.compile(str(engine.file()), cfile=str(cache / name))
         change("triton-pp")
         assert [path.name for path in cache.iterdir()] == ["triton_backend_2.cpython-311.pyc"]
@@ -163,7 +186,9 @@ def test_a_file_edited_after_it_was_patched(engine: Engine) -> None:
     engine.apply("triton-pp")
     engine.file().write_text(engine.file().read_text() + "# by hand\n")
     before = engine.tree()
-    assert engine.state_of("triton-pp") == "drifted" and engine.inspect("triton-pp")["patches"][0]["effective"]
+    assert (
+        engine.state_of("triton-pp") == "drifted" and engine.inspect("triton-pp")["patches"][0]["effective"]
+    )
     for change in (engine.apply, engine.revert):
         with pytest.raises(PatchRefused, match="someone edited") as raised:
             change("triton-pp")
@@ -198,7 +223,9 @@ def test_a_text_that_does_not_match(engine: Engine) -> None:
 
 
 def test_a_fix_by_other_hands_is_seen_and_not_taken_back(engine: Engine) -> None:
-    engine.file().write_text(engine.file().read_text().replace("(0)", "(model_runner.token_to_kv_pool.start_layer)"))
+    engine.file().write_text(
+        engine.file().read_text().replace("(0)", "(model_runner.token_to_kv_pool.start_layer)")
+    )
     assert engine.apply("triton-pp")["patches"][0]["reason"].endswith("by other hands: no record of it")
     with pytest.raises(PatchRefused, match="was not applied by deploy") as raised:
         engine.revert("triton-pp")
@@ -213,6 +240,18 @@ def test_the_engine_is_reinstalled(engine: Engine) -> None:
     assert one["state"] == "needed" and "put back" in one["reason"]
     assert engine.revert("triton-pp")["patches"][0]["state"] == "needed"
     assert engine.apply("triton-pp")["patches"][0]["state"] == "applied"
+
+
+def test_another_build_of_the_same_release_is_installed(tmp_path: Path) -> None:
+    engine = make_engine(tmp_path / "site", "0.5.2", record=True)
+    engine.apply("triton-pp")
+    state = engine.state
+    shutil.rmtree(engine.site)
+    other = triton_text(ONE_LINE) + "# of another build\n"
+    engine = make_engine(tmp_path / "site", "0.5.2", {TRITON: other}, record=True)
+    assert engine.state == state and engine.state_of("triton-pp") == "needed"
+    assert engine.revert("triton-pp")["patches"][0]["state"] == "needed"
+    assert engine.file().read_text() == other
 
 
 def test_the_engine_is_upgraded(engine: Engine) -> None:
@@ -259,7 +298,9 @@ def test_what_is_recorded(engine: Engine) -> None:
     engine.revert("triton-pp")
     lines = [json.loads(line) for line in (engine.state / "patches/records.jsonl").read_text().splitlines()]
     assert [line["operation"] for line in lines] == ["apply", "revert"]
-    for line, (before, after) in zip(lines, (("before_sha256", "after_sha256"), ("after_sha256", "before_sha256")), strict=True):
+    for line, (before, after) in zip(
+        lines, (("before_sha256", "after_sha256"), ("after_sha256", "before_sha256")), strict=True
+    ):
         assert (line["patch"], line["path"], line["who"]) == ("triton-pp", TRITON, "tester")
         assert (line["engine_path"], line["engine_version"]) == (str(engine.package), "0.5.2")
         assert line[before] == sha256(original) and line[after] != line[before]

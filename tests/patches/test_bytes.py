@@ -14,14 +14,28 @@ ANCHOR = b"get_value_buffer(0)"
 NEW = b'get_value_buffer(getattr(model_runner.token_to_kv_pool, "start_layer", 0))'
 
 _pieces = st.sampled_from(
-    [ANCHOR, NEW, b"class TritonAttnBackend:\n", b"    x = ", b"\n", b"\r\n", b"\xff\x00", b'"""', b"# c\n", b"    pass\n", b"if x:\n"]
+    [
+        ANCHOR,
+        NEW,
+        b"class TritonAttnBackend:\n",
+        b"    x = ",
+        b"\n",
+        b"\r\n",
+        b"\xff\x00",
+        b'"""',
+        b"# c\n",
+        b"    pass\n",
+        b"if x:\n",
+    ]
 )
 _whole = st.sampled_from([triton_text(middle).encode() for middle in (ONE_LINE, THREE_LINES, UPSTREAM)])
 _contents = st.one_of(
     st.binary(max_size=200),
     st.lists(_pieces, max_size=12).map(b"".join),
     st.tuples(_whole, st.binary(max_size=20)).map(b"".join),
-    st.tuples(_whole, st.integers(0, 400), st.binary(max_size=3)).map(lambda parts: parts[0][: parts[1]] + parts[2] + parts[0][parts[1] :]),
+    st.tuples(_whole, st.integers(0, 400), st.binary(max_size=3)).map(
+        lambda parts: parts[0][: parts[1]] + parts[2] + parts[0][parts[1] :]
+    ),
 )
 
 

@@ -48,10 +48,20 @@ index 1234567..89abcde 100644
 
 def test_the_shipped_entries(catalogue: Catalogue) -> None:
     assert {entry.name: entry.has_patch for entry in catalogue} == {
-        "aiter-pp": True, "intel-amx-pp": True, "swa-pp": False, "triton-pp": True, "wave-pp": True,
+        "aiter-pp": True,
+        "intel-amx-pp": True,
+        "swa-pp": False,
+        "triton-pp": True,
+        "wave-pp": True,
     }
     for entry in catalogue:
-        assert entry.symptom and entry.bites and entry.workarounds and entry.risk and entry.checked_through == "0.5.23"
+        assert (
+            entry.symptom
+            and entry.bites
+            and entry.workarounds
+            and entry.risk
+            and entry.checked_through == "0.5.23"
+        )
 
 
 def test_the_request_is_plain_json(catalogue: Catalogue) -> None:
@@ -74,7 +84,11 @@ def test_entries_of_ones_own(tmp_path: Path) -> None:
     found = load_catalogue(tmp_path)
     ours, theirs = found.get("ours"), found.get("theirs")
     assert ours.affects("0.5.3.post1") and ours.affects("0.5.12") and not ours.affects("0.5.10")
-    assert (theirs.title, theirs.upstream.issue, theirs.symptom) == ("from a file", "some/repository#1", ("first line", "second line"))
+    assert (theirs.title, theirs.upstream.issue, theirs.symptom) == (
+        "from a file",
+        "some/repository#1",
+        ("first line", "second line"),
+    )
     assert theirs.affected == ours.affected
     (target,) = theirs.files
     assert target.path == "srt/x.py"
@@ -110,20 +124,45 @@ def test_a_diff_in_yaml(tmp_path: Path) -> None:
         ("a.yaml", "- one\n", 1, "must be a mapping"),
         ("Ab.yaml", OWN, 1, "must be the name of a patch"),
         ("triton-pp.yaml", OWN, 1, "already defined"),
-        ("a.patch", PATCH.replace("@@ -1,3", "@@ -1,4"), 18, "hunk of line 13, which is shorter than it says"),
+        (
+            "a.patch",
+            PATCH.replace("@@ -1,3", "@@ -1,4"),
+            18,
+            "hunk of line 13, which is shorter than it says",
+        ),
         ("a.patch", PATCH.replace("+++ b/python/sglang/srt/x.py\n", ""), 11, "not followed by a `+++ ` line"),
-        ("a.patch", PATCH.replace("--- a/python/sglang/srt/x.py", "--- /dev/null"), 11, "makes or deletes a file"),
-        ("a.patch", PATCH.replace("index 1234567..89abcde 100644", "rename from x"), 10, "does more than change the text"),
-        ("a.patch", PATCH.replace("# affected: 0.5.2 ..", "# affected: 0.5.x ..."), 2, "must be an SGLang release"),
+        (
+            "a.patch",
+            PATCH.replace("--- a/python/sglang/srt/x.py", "--- /dev/null"),
+            11,
+            "makes or deletes a file",
+        ),
+        (
+            "a.patch",
+            PATCH.replace("index 1234567..89abcde 100644", "rename from x"),
+            10,
+            "does more than change the text",
+        ),
+        (
+            "a.patch",
+            PATCH.replace("# affected: 0.5.2 ..", "# affected: 0.5.x ..."),
+            2,
+            "must be an SGLang release",
+        ),
         ("a.patch", PATCH.replace("# workaround", "# wrkaround"), 5, "is not a known field"),
         ("a.patch", "# title: nothing\n", 2, "holds no hunk"),
     ],
 )
-def test_a_wrong_entry_says_where_and_what(tmp_path: Path, name: str, text: str, line: int, says: str) -> None:
+def test_a_wrong_entry_says_where_and_what(
+    tmp_path: Path, name: str, text: str, line: int, says: str
+) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(InventoryError) as raised:
         load_catalogue(tmp_path)
-    assert any(says in str(problem) and problem.where == f"{tmp_path}/{name}:{line}" for problem in raised.value.problems), raised.value.message
+    assert any(
+        says in str(problem) and problem.where == f"{tmp_path}/{name}:{line}"
+        for problem in raised.value.problems
+    ), raised.value.message
 
 
 @pytest.mark.parametrize(
@@ -149,14 +188,27 @@ def test_a_wrong_entry_says_where_and_what(tmp_path: Path, name: str, text: str,
     ],
 )
 def test_when_an_entry_bites(
-    catalogue: Catalogue, patch: str, version: str, backend: str, stages: list[int], kinds: list[str], bites: bool
+    catalogue: Catalogue,
+    patch: str,
+    version: str,
+    backend: str,
+    stages: list[int],
+    kinds: list[str],
+    bites: bool,
 ) -> None:
-    found = catalogue.get(patch).bitten_by(version=version, backend=backend, stage_layers=stages, model_kinds=kinds)
+    found = catalogue.get(patch).bitten_by(
+        version=version, backend=backend, stage_layers=stages, model_kinds=kinds
+    )
     assert (found is not None) == bites
 
 
 def test_a_workaround_that_is_taken_keeps_it_from_biting(catalogue: Catalogue) -> None:
-    ask: dict[str, Any] = {"version": "0.5.23", "backend": "triton", "stage_layers": [12, 12], "model_kinds": ["hybrid-swa"]}
+    ask: dict[str, Any] = {
+        "version": "0.5.23",
+        "backend": "triton",
+        "stage_layers": [12, 12],
+        "model_kinds": ["hybrid-swa"],
+    }
     issue = catalogue.get("swa-pp")
     assert issue.bitten_by(**ask) and not issue.bitten_by(**ask, flags={"disable-hybrid-swa-memory": True})
 
@@ -177,7 +229,9 @@ IndexError: list index out of range
 
 def test_the_journal_shows_an_entry(catalogue: Catalogue) -> None:
     lines = JOURNAL.splitlines()
-    assert [(entry.name, line) for entry, line in catalogue.shown_in(lines)] == [("triton-pp", "IndexError: list index out of range")]
+    assert [(entry.name, line) for entry, line in catalogue.shown_in(lines)] == [
+        ("triton-pp", "IndexError: list index out of range")
+    ]
     assert not catalogue.shown_in(lines[:-2])
     other = [line.replace("triton_backend", "flashinfer_backend") for line in lines]
     assert not catalogue.shown_in(other)
@@ -185,7 +239,23 @@ def test_the_journal_shows_an_entry(catalogue: Catalogue) -> None:
     assert [entry.name for entry, _ in catalogue.shown_in(swa)] == ["swa-pp"]
 
 
-VERSIONS = "0.0.0.dev0 0.4.6 0.4.6.post1 0.4.6.post2 0.4.10 0.5.0rc0 0.5.0rc1 0.5.1 0.5.2 0.5.3.dev4 0.5.3 0.5.3.post1 0.5.10 0.5.10.post1 0.5.18".split()
+VERSIONS = [
+    "0.0.0.dev0",
+    "0.4.6",
+    "0.4.6.post1",
+    "0.4.6.post2",
+    "0.4.10",
+    "0.5.0rc0",
+    "0.5.0rc1",
+    "0.5.1",
+    "0.5.2",
+    "0.5.3.dev4",
+    "0.5.3",
+    "0.5.3.post1",
+    "0.5.10",
+    "0.5.10.post1",
+    "0.5.18",
+]
 
 
 def test_the_agent_orders_releases_as_the_schema_does() -> None:
@@ -197,7 +267,15 @@ def test_the_agent_orders_releases_as_the_schema_does() -> None:
 
 @pytest.mark.parametrize(
     ("version", "place"),
-    [("0.5.1", "before"), ("0.5.2", "affected"), ("0.5.10", "between"), ("0.5.13", "after"), ("0.5.23", "after"), ("0.5.24", "unknown"), (None, "unknown")],
+    [
+        ("0.5.1", "before"),
+        ("0.5.2", "affected"),
+        ("0.5.10", "between"),
+        ("0.5.13", "after"),
+        ("0.5.23", "after"),
+        ("0.5.24", "unknown"),
+        (None, "unknown"),
+    ],
 )
 def test_where_a_release_stands(version: str | None, place: str) -> None:
     assert standing(version, [["0.5.2", "0.5.9"], ["0.5.12", "0.5.12"]], "0.5.23") == place

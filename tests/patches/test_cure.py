@@ -6,7 +6,6 @@ model runner around pool and back end is a stand-in.
 
 import json
 import subprocess
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 
 from deployer.agent.errors import AgentError
 from tests.patches.engines import Engine
-from tests.patches.test_releases import fetch_wheel
+from tests.wheels import unpack
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(1200)]
 
@@ -58,7 +57,10 @@ def test_a_stage_that_begins_at_layer_16(
 ) -> None:
     engine = _unpack(version, tmp_path)
     assert _build(python, engine, backend, pool, 16)["error"] == INDEX_ERROR
-    assert engine.apply(patch, engine={"python": python, "python_path": str(engine.site)})["patches"][0]["state"] == "applied"
+    assert (
+        engine.apply(patch, engine={"python": python, "python_path": str(engine.site)})["patches"][0]["state"]
+        == "applied"
+    )
     assert _build(python, engine, backend, pool, 16) == {"v_head_dim": HEAD_DIM}
     assert _build(python, engine, backend, pool, 0) == {"v_head_dim": HEAD_DIM}
 
@@ -69,7 +71,9 @@ def test_the_patch_leaves_pools_without_a_start_layer_alone(tmp_path: Path, pyth
     text = engine.file().read_text()
     engine.apply("triton-pp")
     assert _build(python, engine, TRITON, SWA, 0) == {"v_head_dim": HEAD_DIM}
-    engine.file().write_text(text.replace("get_value_buffer(0)", "get_value_buffer(model_runner.token_to_kv_pool.start_layer)"))
+    engine.file().write_text(
+        text.replace("get_value_buffer(0)", "get_value_buffer(model_runner.token_to_kv_pool.start_layer)")
+    )
     assert _build(python, engine, TRITON, SWA, 0)["error"].startswith("AttributeError")
 
 
@@ -90,8 +94,7 @@ def test_the_known_issue_of_sliding_window_models(tmp_path: Path, python: str) -
 
 def _unpack(version: str, folder: Path) -> Engine:
     engine = Engine(folder / "site")
-    with zipfile.ZipFile(fetch_wheel(version)) as wheel:
-        wheel.extractall(engine.site)
+    unpack(version, engine.site, lambda name: name.startswith("sglang"))
     return engine
 
 
@@ -99,9 +102,16 @@ def _build(python: str, engine: Engine, backend: tuple[str, str], pool: str, sta
     """What the back end takes as its head dimension, or the error it dies of, without where it was raised."""
     done = subprocess.run(
         [python, "-W", "ignore", str(HERE / "cure_driver.py"), *backend, pool, str(start_layer)],
-        capture_output=True, text=True, check=False, cwd="/",
-        env={"PYTHONPATH": str(engine.site), "PATH": "/usr/bin:/bin", "HOME": str(engine.site.parent), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+        env={
+            "PYTHONPATH": str(engine.site),
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(engine.site.parent),
+            "OMP_NUM_THREADS": "1",
+        },
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return {key: value for key, value in answer.items() if key != "in"}
+    return json.loads(done.stdout.strip().splitlines()[-1])

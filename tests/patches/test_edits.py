@@ -52,11 +52,17 @@ def test_whole_lines_are_replaced_at_the_start_of_a_line() -> None:
 def test_bytes_that_are_no_text_stay_as_they_are() -> None:
     content = b"\xff\xfe old \x80\r\n\x00"
     assert edits.encode(edits.decode(content)) == content
-    assert edits.encode(edits.make(edits.decode(content), [{"find": "old", "replace": "new"}])) == content.replace(b"old", b"new")
+    assert edits.encode(
+        edits.make(edits.decode(content), [{"find": "old", "replace": "new"}])
+    ) == content.replace(b"old", b"new")
 
 
 def test_recognisers_count_only_without_the_anchor() -> None:
-    target = {"changes": [{"find": "old", "replace": "new"}], "patched_by": ["cured"], "fixed_by": ["upstream"]}
+    target = {
+        "changes": [{"find": "old", "replace": "new"}],
+        "patched_by": ["cured"],
+        "fixed_by": ["upstream"],
+    }
     assert edits.look("cured old", target).kind == edits.UNPATCHED
     assert edits.look("cured", target).kind == edits.PATCHED
     assert edits.look("upstream cured", target).kind == edits.UPSTREAM
@@ -64,4 +70,7 @@ def test_recognisers_count_only_without_the_anchor() -> None:
 
 def test_a_diff_as_people_read_it() -> None:
     diff = edits.unified_diff(b"a\nb", b"a\nc", "x.py")
-    assert diff == "--- a/x.py\n+++ b/x.py\n@@ -1,2 +1,2 @@\n a\n-b\n\\ No newline at end of file\n+c\n\\ No newline at end of file\n"
+    assert (
+        diff
+        == "--- a/x.py\n+++ b/x.py\n@@ -1,2 +1,2 @@\n a\n-b\n\\ No newline at end of file\n+c\n\\ No newline at end of file\n"
+    )

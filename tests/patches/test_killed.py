@@ -60,7 +60,9 @@ def test_killed_at_every_step_of_the_recovery(tmp_path: Path) -> None:
 
 def test_the_package_is_removed_after_a_kill(tmp_path: Path) -> None:
     engine = make_engine(tmp_path / "site", "0.5.2")
-    assert _run("apply", engine.request(*PATCHES), engine, kill_at=_kill_points(tmp_path, _reference(tmp_path))[1])
+    assert _run(
+        "apply", engine.request(*PATCHES), engine, kill_at=_kill_points(tmp_path, _reference(tmp_path))[1]
+    )
     engine.site.rename(tmp_path / "gone")
     other = make_engine(tmp_path / "other", "0.5.2")
     assert "recovered" in patching.apply(other.request(*PATCHES), str(engine.state))
@@ -81,7 +83,9 @@ def _kill_everywhere(folder: Path, verb: str) -> set[str]:
         endings.add(_check_all_or_none(engine, reference))
         getattr(engine, verb)(*PATCHES)
         wanted = 1 if verb == "apply" else 0
-        assert [engine.file(path).read_bytes() for path in FILES] == [reference[path][wanted] for path in FILES]
+        assert [engine.file(path).read_bytes() for path in FILES] == [
+            reference[path][wanted] for path in FILES
+        ]
         assert engine.state_of("wave-pp") == ("applied" if verb == "apply" else "needed")
         if not killed:
             assert at > 30, "the killing reached too few steps to mean anything"

@@ -48,8 +48,11 @@ def _install(site: Path, version: str = "0.5.2") -> Engine:
 def test_site_packages(venv: Path) -> None:
     engine = _install(_site(venv))
     for asked in (
-        {"python": f"{venv}/bin/python"}, {"path": str(venv)}, {"path": f"{venv}/bin/python"},
-        {"path": str(engine.site)}, {"path": str(engine.package)},
+        {"python": f"{venv}/bin/python"},
+        {"path": str(venv)},
+        {"path": f"{venv}/bin/python"},
+        {"path": str(engine.site)},
+        {"path": str(engine.package)},
     ):
         found = locate(asked)
         assert (found.folder, found.version) == (str(engine.package), "0.5.2"), asked
@@ -65,7 +68,9 @@ def test_an_editable_install_by_a_path_file(venv: Path, tmp_path: Path) -> None:
 def test_an_editable_install_by_a_finder(venv: Path, tmp_path: Path) -> None:
     engine = _checkout(tmp_path)
     (_site(venv) / "__editable___sglang_finder.py").write_text(FINDER.format(parent=str(engine.site)))
-    (_site(venv) / "__editable__.sglang.pth").write_text("import __editable___sglang_finder as f; f.install()\n")
+    (_site(venv) / "__editable__.sglang.pth").write_text(
+        "import __editable___sglang_finder as f; f.install()\n"
+    )
     info = _site(venv) / "sglang-0.5.1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: sglang\nVersion: 0.5.1\n")
@@ -75,7 +80,9 @@ def test_an_editable_install_by_a_finder(venv: Path, tmp_path: Path) -> None:
 
 def test_the_release_of_an_editable_install_that_does_not_say_it(venv: Path, tmp_path: Path) -> None:
     engine = _checkout(tmp_path)
-    engine.file("version.py").write_text("from importlib.metadata import version\n__version__ = version('sglang')\n")
+    engine.file("version.py").write_text(
+        "from importlib.metadata import version\n__version__ = version('sglang')\n"
+    )
     (_site(venv) / "__editable__.sglang.pth").write_text(f"{engine.site}\n")
     info = _site(venv) / "sglang-0.5.9.dist-info"
     info.mkdir()
@@ -92,11 +99,16 @@ def test_a_source_checkout(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("sglang/_version.py", "__version__ = version = '0.5.9'\n"), ("pyproject.toml", '[project]\nname = "sglang"\nversion = "0.5.9"\n')],
+    [
+        ("sglang/_version.py", "__version__ = version = '0.5.9'\n"),
+        ("pyproject.toml", '[project]\nname = "sglang"\nversion = "0.5.9"\n'),
+    ],
 )
 def test_the_release_of_a_checkout(tmp_path: Path, name: str, text: str) -> None:
     engine = _checkout(tmp_path)
-    engine.file("version.py").write_text("try:\n    from sglang._version import __version__\nexcept ImportError:\n    pass\n")
+    engine.file("version.py").write_text(
+        "try:\n    from sglang._version import __version__\nexcept ImportError:\n    pass\n"
+    )
     (engine.site / name).write_text(text)
     assert locate({"path": str(engine.package)}).version == "0.5.9"
 

@@ -39,7 +39,9 @@ def test_a_read_only_file_system(engine: Engine) -> None:
     before = engine.tree()
     script = f'mount --bind "{engine.site}" "{engine.site}" && mount -o remount,ro,bind "{engine.site}" && exec "$@"'
     answer = _elsewhere("apply", engine, prefix=["unshare", "-m", "sh", "-ec", script, "sh"])
-    assert answer["kind"] == "read-only" and "mounted read-only" in answer["hint"] and answer["exit_code"] == 1
+    assert (
+        answer["kind"] == "read-only" and "mounted read-only" in answer["hint"] and answer["exit_code"] == 1
+    )
     _nothing_changed(engine, before)
 
 
@@ -206,7 +208,11 @@ def _elsewhere(
     """The verb run in a process of its own."""
     done = subprocess.run(
         [*(prefix or []), python, "-m", "tests.patches.acts", verb, str(engine.state)],
-        input=json.dumps(engine.request(*PATCHES)), text=True, capture_output=True, cwd=ROOT, check=False,
+        input=json.dumps(engine.request(*PATCHES)),
+        text=True,
+        capture_output=True,
+        cwd=ROOT,
+        check=False,
         env={"PYTHONDONTWRITEBYTECODE": "1", "PATH": os.environ["PATH"]},
     )
     assert done.stdout, done.stderr

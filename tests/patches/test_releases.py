@@ -3,11 +3,7 @@
 One release of each era by default, all 62 with DEPLOY_ALL_RELEASES=1. Wheels are kept in DEPLOY_WHEELS.
 """
 
-import os
 import shutil
-import subprocess
-import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,29 +13,13 @@ from ruamel.yaml import YAML
 
 from deployer.patches.catalogue import Catalogue
 from tests.patches.engines import Engine
+from tests.wheels import ALL, unpack
 
 pytestmark = pytest.mark.releases
 
 KNOWN: dict[str, Any] = YAML(typ="safe").load(Path(__file__).with_name("releases.yaml"))
 RELEASES: list[str] = KNOWN["releases"]
-WHEELS = Path(os.environ.get("DEPLOY_WHEELS", "/var/cache/deploy-lab/wheels"))
-WANTED = RELEASES if os.environ.get("DEPLOY_ALL_RELEASES") else KNOWN["eras"]
-
-
-def fetch_wheel(version: str) -> Path:
-    """The wheel of a release, fetched by pip once."""
-    found = sorted(WHEELS.glob(f"sglang-{version}-*.whl"))
-    if not found:
-        WHEELS.mkdir(parents=True, exist_ok=True)
-        asked = ["--no-deps", "--only-binary", ":all:", "--python-version", "3.11", "--platform", "manylinux_2_34_x86_64"]
-        done = subprocess.run(
-            [sys.executable, "-m", "pip", "download", "-q", *asked, "-d", str(WHEELS), f"sglang=={version}"],
-            capture_output=True, text=True, check=False,
-        )
-        found = sorted(WHEELS.glob(f"sglang-{version}-*.whl"))
-        if not found:
-            pytest.skip(f"sglang {version} cannot be fetched: {done.stderr.strip()[-200:]}")
-    return found[0]
+WANTED = RELEASES if ALL else KNOWN["eras"]
 
 
 @pytest.fixture(params=WANTED)
@@ -52,8 +32,7 @@ def release(request: pytest.FixtureRequest) -> str:
 def real(release: str, tmp_path: Path) -> Iterator[Engine]:
     """The package and its metadata as pip would unpack them; up to 120 MB, so they do not stay."""
     engine = Engine(tmp_path / "site")
-    with zipfile.ZipFile(fetch_wheel(release)) as wheel:
-        wheel.extractall(engine.site, [name for name in wheel.namelist() if name.startswith(("sglang/", f"sglang-{release}.dist-info/"))])
+    unpack(release, engine.site, lambda name: name.startswith(("sglang/", f"sglang-{release}.dist-info/")))
     yield engine
     shutil.rmtree(engine.site)
 
@@ -105,6 +84,10 @@ def _expected(release: str, path: str, old: bytes) -> bytes:
         anchor, replacement = later["anchor"], later["replacement"]
     else:
         anchor = KNOWN["anchor"]
-        (replacement,) = [text for text, spans in KNOWN["replacements"].items() if any(_within(release, span) for span in spans)]
+        (replacement,) = [
+            text
+            for text, spans in KNOWN["replacements"].items()
+            if any(_within(release, span) for span in spans)
+        ]
     assert old.count(anchor.encode()) == 1
     return old.replace(anchor.encode(), replacement.encode())

@@ -41,13 +41,17 @@ TWICE = A.replace(ONE_LINE, ONE_LINE * 2)
         ("0.5.23", C, "fixed-upstream", True),
     ],
 )
-def test_release_and_text(catalogue: Catalogue, version: str, text: str | None, state: str, cured: bool) -> None:
+def test_release_and_text(
+    catalogue: Catalogue, version: str, text: str | None, state: str, cured: bool
+) -> None:
     verdict = judge(patch_request(catalogue.get("triton-pp")), version, {TRITON: _view(text)})
     assert (verdict.state, verdict.cured) == (state, cured), verdict.reason
     assert verdict.reason
 
 
-@pytest.mark.parametrize("version", ["0.6.0", "0.5.24", "0.5.18.dev7+g1a2b3c", "0.5.18rc1", "0.0.0.dev0", "local", None])
+@pytest.mark.parametrize(
+    "version", ["0.6.0", "0.5.24", "0.5.18.dev7+g1a2b3c", "0.5.18rc1", "0.0.0.dev0", "local", None]
+)
 @pytest.mark.parametrize(
     ("text", "judged", "cured"),
     [
@@ -100,12 +104,25 @@ def test_the_hash_that_the_wheel_states_tells_an_edited_file(catalogue: Catalogu
     request = patch_request(catalogue.get("triton-pp"))
     whole = judge(request, "0.5.17", {TRITON: _view(B, wheel=B)})
     edited = judge(request, "0.5.17", {TRITON: _view(B + "# edited\n", wheel=B)})
-    ours = judge(request, "0.5.17", {TRITON: _view(B + "# by another patch\n", wheel=B, record=_record("other", B, B + "# by another patch\n", "0.5.17"))})
+    ours = judge(
+        request,
+        "0.5.17",
+        {
+            TRITON: _view(
+                B + "# by another patch\n",
+                wheel=B,
+                record=_record("other", B, B + "# by another patch\n", "0.5.17"),
+            )
+        },
+    )
     assert (whole.state, edited.state, ours.state) == ("needed", "drifted", "needed")
 
 
 def test_the_worst_file_of_several_decides() -> None:
-    files = [{"path": name, "changes": [{"find": "old text here", "replace": "new text here", "count": 1}]} for name in "ab"]
+    files = [
+        {"path": name, "changes": [{"find": "old text here", "replace": "new text here", "count": 1}]}
+        for name in "ab"
+    ]
     patch: dict[str, Any] = {"name": "two", "affected": None, "files": files}
     old, new = _view("old text here"), _view("new text here")
     assert judge(patch, "1.0", {"a": new, "b": new}).state == "applied"
@@ -115,16 +132,32 @@ def test_the_worst_file_of_several_decides() -> None:
 
 def test_a_known_issue_without_a_patch(catalogue: Catalogue) -> None:
     issue = patch_request(catalogue.get("swa-pp"))
-    states = {version: judge(issue, version, {}).state for version in ("0.5.6.post2", "0.5.7", "0.5.23", "0.5.24")}
-    assert states == {"0.5.6.post2": "not-affected", "0.5.7": "needed", "0.5.23": "needed", "0.5.24": "unknown"}
+    states = {
+        version: judge(issue, version, {}).state for version in ("0.5.6.post2", "0.5.7", "0.5.23", "0.5.24")
+    }
+    assert states == {
+        "0.5.6.post2": "not-affected",
+        "0.5.7": "needed",
+        "0.5.23": "needed",
+        "0.5.24": "unknown",
+    }
     assert "--disable-hybrid-swa-memory" in judge(issue, "0.5.23", {}).reason
 
 
 def _view(text: str | None, wheel: str | None = None, record: dict[str, Any] | None = None) -> FileView:
-    return FileView(None if text is None else text.encode(), None if wheel is None else sha256(wheel.encode()), record)
+    return FileView(
+        None if text is None else text.encode(), None if wheel is None else sha256(wheel.encode()), record
+    )
 
 
 def _record(patch: str, before: str, after: str, version: str) -> dict[str, Any]:
     old, new = sha256(before.encode()), sha256(after.encode())
-    applied = {"patch": patch, "who": "me", "when": "today", "before_sha256": old, "after_sha256": new, "changes": []}
+    applied = {
+        "patch": patch,
+        "who": "me",
+        "when": "today",
+        "before_sha256": old,
+        "after_sha256": new,
+        "changes": [],
+    }
     return {"original_sha256": old, "after_sha256": new, "engine_version": version, "patches": [applied]}

@@ -19,6 +19,7 @@ ROOMS: dict[str, set[str]] = {
     "diagnosis": {"errors", "schema", "agent"},  # the agent's matcher, so that both judge alike
     "patches": {"errors", "schema"},
     "planning": {"errors", "schema", "render", "diagnosis", "patches"},
+    "units": {"errors", "schema", "render"},
     "hosts": {"errors", "schema"},
     "bench": {"errors", "schema"},
     "observe": {"errors", "schema", "diagnosis"},
@@ -27,7 +28,7 @@ ROOMS: dict[str, set[str]] = {
 ROOMS["operations"] = set(ROOMS)
 ROOMS["cli"] = set(ROOMS) - {"agent"}
 
-PURE = {"errors", "schema", "render", "diagnosis", "patches", "planning", "observe"}
+PURE = {"errors", "schema", "render", "diagnosis", "patches", "planning", "units", "observe"}
 # What acts on the world; `time` may tell the time in a pure room but not wait.
 EFFECTS = {"fabric", "paramiko", "subprocess", "socket", "http", "urllib", "multiprocessing"}
 

@@ -39,20 +39,23 @@ KINDS: dict[str, tuple[dict[str, Any], str, str]] = {
     "wrong-name": (failing("wrong-model"), "ready", "wrong-model"),
     "no-memory": (failing("oom"), "ready", "oom-weights"),
     "soaked": (failing("die-after-ready", soak={"seconds": 5}), "soak", ""),
-    # The story's own: SGLang 0.5.10 with the Triton back end asks every stage for layer 0.
+    # The story's own: SGLang 0.5.10 with the Triton back end asks every stage for layer 0, which dies on stage 2.
     "pipeline": (
-        {"tensor_parallel": 1, "pipeline_parallel": 2, "attention_backend": "triton"},
+        {"tensor_parallel": 1, "pipeline_parallel": 4, "attention_backend": "triton"},
         "ready",
         "triton-pp",
     ),
 }
+
+# The plan knows the pipeline's mistake and would not even begin.
+KNOWN = ("--ignore", "patch-needed")
 
 
 @pytest.fixture(scope="module")
 def served(stage: Stage) -> Iterator[Service]:
     """One service for the whole module: after each failure its release 1 must serve as before."""
     stage.profiles({name: profile for name, (profile, _, _) in KINDS.items()})
-    service = stage.service("k26")
+    service = stage.service("k26", gpus=[60, 61, 62, 63])
     service.serve("tp1")
     yield service
     service.remove()
@@ -62,7 +65,7 @@ def served(stage: Stage) -> Iterator[Service]:
 def test_the_old_service_is_put_back(served: Service, kind: str) -> None:
     _, step, cause = KINDS[kind]
     release = served.state()["release"] + 1
-    ran = served.switch(kind)
+    ran = served.switch(kind, *KNOWN)
     outcome = ran.json
     assert (ran.code, outcome["outcome"]) == (3, "rolled-back"), str(ran)
     assert (outcome["release"], outcome["previous_release"], outcome["serving_release"]) == (release, 1, 1)
@@ -85,7 +88,7 @@ def test_the_old_service_is_put_back(served: Service, kind: str) -> None:
 
 
 def test_what_a_person_reads(stage: Stage, served: Service) -> None:
-    ran = stage.deploy("switch", "--service", served.name, "--profile", "pipeline", "-y")
+    ran = stage.deploy("switch", "--service", served.name, "--profile", "pipeline", "-y", *KNOWN)
     assert ran.code == 3
     assert f"rolled-back: {served.name} on ct200 serves release 1 again" in ran.out
     for words in ("  downtime ", "cause: triton-pp (rank ", "IndexError", "hint: "):
@@ -202,4 +205,5 @@ def test_no_rollback_leaves_the_failed_one_to_look_at(stage: Stage, new_service:
     assert hints == [f"systemctl stop {service.unit('stays')}"]
     stage.host.run(hints[0])
     service.serve("tp1")
-    service.assert_serves("tp1", 3)
+    assert service.completion()
+    assert service.active_units() == [service.unit("tp1")]

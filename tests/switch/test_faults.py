@@ -60,14 +60,8 @@ def test_controller_killed_right_after_the_old_service_stopped(service: Service)
 
 
 def test_controller_killed_while_a_bad_release_starts(rough: Stage, service: Service) -> None:
-    rough.profiles(
-        {
-            "slow": {
-                "tensor_parallel": 1,
-                "environment": {"STANDIN_FAIL": "exit-1", "STANDIN_FAIL_AFTER_SECONDS": "3"},
-            }
-        }
-    )
+    fault = {"STANDIN_FAIL": "exit-1", "STANDIN_FAIL_AFTER_SECONDS": "3", "STANDIN_LOAD_SECONDS": "30"}
+    rough.profiles({"slow": {"tensor_parallel": 1, "environment": fault}})
     running = service.start_switch("slow")
     service.wait_for("ready")
     running.kill()
@@ -87,10 +81,10 @@ def test_ctrl_c_leaves_it_running_and_says_how_to_follow(service: Service) -> No
     assert error["hint"] == f"deploy attach --host ct201 --service {service.name}"
     assert not service.state()["closed"]
     again = service.stage.start(*error["hint"].split()[1:])
-    service.wait_for("ready")
+    assert again.stderr is not None and "staged" in again.stderr.readline()
     again.send_signal(signal.SIGINT)
     left = ended(again, 20)
-    assert left.code == 130
+    assert left.code == 130, str(left)
     assert "goes on" in left.err and "deploy attach" in left.err
     ran = service.stage.deploy(*error["hint"].split()[1:], "--json")
     assert (ran.code, ran.json["outcome"]) == (0, "committed")

@@ -77,7 +77,9 @@ def read(folder: int, name: str) -> tuple[bytes, Status] | None:
         if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST:
             raise AgentError("not-a-source-file", f"{name} is not a source file")
         with os.fdopen(os.dup(fd), "rb") as file:
-            return file.read(), Status(stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, found.st_nlink)
+            return file.read(), Status(
+                stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, found.st_nlink
+            )
     finally:
         os.close(fd)
 

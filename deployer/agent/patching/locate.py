@@ -34,9 +34,10 @@ class Package(NamedTuple):
 
 
 def locate(engine: dict[str, Any]) -> Package:
-    """The package of `{"python": interpreter, "python_path"?: PYTHONPATH}` or of `{"path": venv, package or checkout}`."""
+    """The package of `{"python": interpreter, "python_path"?: PYTHONPATH}`, or of `{"path": venv, package or checkout}`."""
     if engine.get("path"):
-        return _of_path(os.path.expanduser(str(engine["path"])))
+        found = _of_path(os.path.expanduser(str(engine["path"])))
+        return found._replace(python=engine.get("python") or found.python)
     python = str(engine.get("python") or "")
     if not os.path.isabs(python):
         raise AgentError(

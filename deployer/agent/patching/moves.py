@@ -63,7 +63,9 @@ def recover(ledger: Ledger) -> str | None:
         ledger.close_journal()
         return f"a run on {package} was cut off and the package is gone"
     with folders.held(package):
-        if journal["phase"] == _REPLACING and all(_can_be_replaced(package, entry) for entry in journal["moves"]):
+        if journal["phase"] == _REPLACING and all(
+            _can_be_replaced(package, entry) for entry in journal["moves"]
+        ):
             _complete(ledger, journal)
             return f"completed what a killed run had begun in {package}"
         _undo(ledger, journal, None)
@@ -157,7 +159,9 @@ def _put_back(ledger: Ledger, package: str, entry: Mapping[str, Any]) -> None:
             return
         original = ledger.original(entry["before_sha256"])
         if original is None:
-            raise AgentError("original-lost", f"the original of {entry['path']} is gone from {ledger.originals}")
+            raise AgentError(
+                "original-lost", f"the original of {entry['path']} is gone from {ledger.originals}"
+            )
         folders.write_new(folder, entry["back"], original, found[1])
         folders.rename(folder, entry["back"], name)
         folders.drop_compiled(folder, name)

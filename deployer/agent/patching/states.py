@@ -6,7 +6,7 @@ import hashlib
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from . import edits
-from .releases import AFFECTED, AFTER, BEFORE, BETWEEN, UNKNOWN, in_spans, standing
+from .releases import AFFECTED, AFTER, BEFORE, BETWEEN, UNKNOWN, in_spans, is_unreleased, standing
 
 NOT_AFFECTED = "not-affected"
 FIXED_UPSTREAM = "fixed-upstream"
@@ -90,15 +90,14 @@ def _judge_path(
     patch: Mapping[str, Any], path: str, version: str | None, place: str, view: FileView
 ) -> FileVerdict:
     """The state of one file, by the first form of the patch for this release that fits it."""
-    targets = [one for one in patch["files"] if one["path"] == path and _is_for(one, version, place)]
+    forms = [one for one in patch["files"] if one["path"] == path]
+    targets = [one for one in forms if in_spans(version, one.get("releases"))]
+    if place == UNKNOWN and (version is None or is_unreleased(version) or not targets):
+        targets = forms
     if not targets:
         return FileVerdict(path, NOT_AFFECTED, f"the patch leaves {path} alone in {version}", True)
     verdicts = [_judge_file(patch, target, version, place, view) for target in targets]
     return next((one for one in verdicts if one.state != CONFLICT), verdicts[0])
-
-
-def _is_for(target: Mapping[str, Any], version: str | None, place: str) -> bool:
-    return place == UNKNOWN or in_spans(version, target.get("releases"))
 
 
 def _judge_file(
@@ -149,7 +148,8 @@ def _judge_by_record(
     if now == view.record["after_sha256"]:
         reason = f"applied on {applied['when']} by {applied['who']}"
         return FileVerdict(target["path"], APPLIED, reason, True, target)
-    if now == view.record["original_sha256"] or view.record["engine_version"] != version:
+    reinstalled = now in (view.record["original_sha256"], view.wheel_sha256)
+    if reinstalled or view.record["engine_version"] != version:
         return None
     what = "the fix is still in it" if cured else "the fix is gone"
     reason = f"someone edited {target['path']} after it was patched on {applied['when']}; {what}"

@@ -141,10 +141,8 @@ def _revert(subject: Subject, step: Step, run: _Run, ledger: Ledger) -> "tuple[S
         old = contents.get(path)
         digest = None if old is None else sha256(old)
         if old is None or digest != record["after_sha256"]:
-            if (
-                digest not in (None, record["original_sha256"])
-                and record["engine_version"] == subject.package.version
-            ):
+            reinstalled = digest in (None, record["original_sha256"], subject.wheel_hash(path))
+            if not reinstalled and record["engine_version"] == subject.package.version:
                 refusal = Refusal(
                     "drifted",
                     f"{name}: someone edited {path} since it was patched; nothing was changed",

@@ -40,6 +40,12 @@ class Subject(NamedTuple):
         """The bytes of every file, by real path."""
         return {source.path: source.content for source in self.sources.values()}
 
+    def wheel_hash(self, real: str) -> "str | None":
+        """The hash that the installed wheel states for a file, by its real path."""
+        return next(
+            (self.wheel.get(path) for path, source in self.sources.items() if source.path == real), None
+        )
+
     def _view(self, path: str, contents: Mapping[str, "bytes | None"]) -> FileView:
         real = self.sources[path].path
         return FileView(contents[real], self.wheel.get(path), self.records.get(real))

@@ -48,13 +48,13 @@ def health(subject: Subject) -> Iterator[Finding]:
     except GpuError:
         return
     mine = {number: fields for number, fields in details.items() if number in subject.gpus}
-    for number, fields in sorted(mine.items()):
-        yield from _one(number, fields)
+    sick = [found for number, fields in sorted(mine.items()) for found in _one(number, fields)]
+    yield from sick
     off = _those(mine, "persistence_mode", "Disabled")
     if off:
         text = f"persistence mode is off on GPU {', '.join(off)}: the driver unloads between two engines"
         yield warning("gpu-persistence", text, "systemctl enable --now nvidia-persistenced", READ)
-    if mine and not off:
+    if mine and not off and not sick:
         yield ok("gpu-health", f"{len(mine)} GPUs: no MIG, no memory errors, persistence mode on", READ)
 
 

@@ -80,7 +80,7 @@ def flags_of(argv: List[str]) -> List[str]:
 
 
 def in_the_unit(subject: Subject, program: str, question: Dict[str, Any]) -> Ran:
-    """Run a Python program as the unit would be run; the question goes by standard input, as systemd would read `$` in argv."""
+    """Run a Python program as the unit would be run; the question goes by standard input, since argv has systemd's `$`."""
     options = ["--wait", "--pipe", "--collect", "--quiet", "--service-type=exec"]
     properties: List[Tuple[str, str]] = [
         ("RuntimeMaxSec", str(LIMIT_SECONDS)),

@@ -4,13 +4,14 @@ import os
 import tempfile
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from ..adopted import is_adopted
 from ..engine import find_engine
 from ..errors import AgentError
 from ..gpus import GpuError
 from ..patch import make_sure
 from ..preflight import findings_of
 from ..systemd import unit_file_text
-from .start import allowed_path, owner_of
+from .start import owner_of, place_of
 from .state import StepFailed, Transaction
 from .strategy import OLD, Step
 
@@ -55,7 +56,9 @@ def _unit_file(tx: Transaction, record: Dict[str, Any], activation: Dict[str, An
     """systemd accepts the unit, and no one else's unit has its name."""
     unit = str(activation["unit_name"])
     for entry in record["files"]:
-        allowed_path(tx.paths, str(entry["path"]))
+        place_of(tx.paths, record, str(entry["path"]))
+    if is_adopted(activation):  # it ran as it is; its name and its mistakes are its writer's
+        return
     ours = {
         str(tx.store.release(n)["activation"]["unit_name"])
         for n in tx.store.numbers()
@@ -80,6 +83,8 @@ def _unit_file(tx: Transaction, record: Dict[str, Any], activation: Dict[str, An
 
 def _engine(tx: Transaction, record: Dict[str, Any], activation: Dict[str, Any]) -> None:
     """The interpreter runs and finds the release of SGLang that the unit was rendered for."""
+    if is_adopted(activation) and not activation["engine_python"]:
+        return  # which interpreter its unit runs is not known
     found = find_engine(str(activation["engine_python"]))
     if found.get("error"):
         raise StepFailed("no-engine", str(found["error"]), hint="engine.python of the service or profile")

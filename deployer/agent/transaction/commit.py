@@ -3,6 +3,7 @@
 from typing import Any, Dict
 
 from .. import durable
+from ..adopted import starts_at_boot
 from .start import uninstall
 from .state import Transaction
 from .strategy import NEW, OLD, Step
@@ -18,9 +19,9 @@ def commit(tx: Transaction, step: Step) -> str:
     if old is not None and moved:
         tx.ports.systemd.disable(str(old["unit_name"]))  # first, so that no boot ever starts both
     tx.store.point_to(number)
-    tx.ports.systemd.enable(str(new["unit_name"]))
+    enable(tx, new)
     if old is not None and moved:
-        uninstall(tx, str(old["unit_name"]))
+        uninstall(tx, old)
     return f"release {number} is current"
 
 
@@ -32,9 +33,15 @@ def settle_back(tx: Transaction) -> None:
     elif tx.store.current() != number:
         tx.store.point_to(number)
     if new is not None and (old is None or old["unit_name"] != new["unit_name"]):
-        uninstall(tx, str(new["unit_name"]))
+        uninstall(tx, new)
     if old is not None:
-        tx.ports.systemd.enable(str(old["unit_name"]))
+        enable(tx, old)
+
+
+def enable(tx: Transaction, activation: Dict[str, Any]) -> None:
+    """Start it at boot; an adopted unit only if it was so when it was adopted."""
+    if starts_at_boot(activation):
+        tx.ports.systemd.enable(str(activation["unit_name"]))
 
 
 def standing(tx: Transaction) -> Dict[str, Any]:

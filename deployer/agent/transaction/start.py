@@ -5,6 +5,7 @@ import pwd
 from typing import Any, Dict, List, Optional, Tuple
 
 from .. import durable
+from ..adopted import adopted_paths, is_adopted
 from ..errors import AgentError
 from ..layout import ServiceLayout
 from ..processes import describe, groups_of, listeners
@@ -106,7 +107,7 @@ def write_files(
     """Write the files that differ; say whether the unit file did."""
     unit_changed = False
     for position, entry in enumerate(record["files"]):
-        path = allowed_path(paths, str(entry["path"]))
+        path = place_of(paths, record, str(entry["path"]))
         content = store.file(int(record["release"]), position)
         durable.make_folder(os.path.dirname(path), 0o755)
         if _read(path) == content:
@@ -115,7 +116,7 @@ def write_files(
         durable.write_file(
             path, content, 0o600 if secret else 0o644, owner if secret else None, ballast=paths.ballast
         )
-        unit_changed = unit_changed or path.startswith(paths.host.units)
+        unit_changed = unit_changed or path.startswith(paths.host.units) or path in adopted_paths(paths, record)
     return unit_changed
 
 
@@ -125,6 +126,11 @@ def _read(path: str) -> Optional[bytes]:
             return file.read()
     except OSError:
         return None
+
+
+def place_of(paths: ServiceLayout, record: Dict[str, Any], path: str) -> str:
+    """The place of a release's file: of an adopted release also where its unit was found."""
+    return adopted_paths(paths, record).get(path) or allowed_path(paths, path)
 
 
 def allowed_path(paths: ServiceLayout, path: str) -> str:
@@ -160,11 +166,11 @@ def make_cache_folder(path: str, owner: Optional[Tuple[int, int]]) -> None:
         os.chown(path, owner[0], owner[1])
 
 
-def uninstall(tx: Transaction, unit: str) -> None:
-    """Take a unit of ours away: not at boot, no file, nothing failed."""
-    systemd = tx.ports.systemd
+def uninstall(tx: Transaction, activation: Dict[str, Any]) -> None:
+    """Take a unit away: not at boot, nothing failed, and no file if we wrote it; an adopted one is somebody else's."""
+    systemd, unit = tx.ports.systemd, str(activation["unit_name"])
     systemd.disable(unit)
-    if unit_file_text(tx.paths.host.unit(unit)) is not None:
+    if not is_adopted(activation) and unit_file_text(tx.paths.host.unit(unit)) is not None:
         durable.remove(tx.paths.host.unit(unit))
         systemd.reload()
     systemd.reset_failed(unit)

@@ -5,6 +5,7 @@ import sys
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from .. import durable
+from ..causes import Rules
 from ..clock import Clock
 from ..errors import AgentError
 from ..gpus import Gpus
@@ -12,7 +13,6 @@ from ..layout import ServiceLayout
 from ..probes import Engine
 from ..store import Store
 from ..systemd import Systemd
-from ..causes import Rules
 from .strategy import OLD, Step
 
 HOST_ERROR = (

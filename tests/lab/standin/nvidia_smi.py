@@ -3,11 +3,14 @@
 
 /run/standin-nvidia-smi/hang makes it hang, /run/standin-nvidia-smi/fail makes it exit 9.
 /etc/standin-gpus says how many GPUs there are; /run/standin-nvidia-smi/missing-GPU loses one.
+/run/standin-nvidia-smi/scene.json plays a load: {"GPU": {"field": [mean, deviation]}}, noise included.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import signal
 import sys
 import time
@@ -65,7 +68,28 @@ def gpu_fields(gpu: int, used: int, busy: bool) -> Gpu:
         "pcie.link.width.current": (16, ""),
         "pcie.link.width.max": (16, ""),
         "timestamp": (time.strftime("%Y/%m/%d %H:%M:%S.000"), ""),
-    }
+    } | played(gpu)
+
+
+def played(gpu: int) -> Gpu:
+    """What a scene says of a GPU instead: a number around the mean, never below zero, a share never above 100."""
+    try:
+        with open(f"{FAULTS}/scene.json") as file:
+            scene = json.load(file).get(str(gpu), {})
+    except (OSError, ValueError):
+        return {}
+    found: Gpu = {}
+    for field, (mean, deviation) in scene.items():
+        value = max(0.0, random.gauss(mean, deviation))
+        if field.startswith("utilization"):
+            found[field] = (min(100, round(value)), " %")
+        elif field.startswith("power"):
+            found[field] = (f"{value:.2f}", " W")
+        elif "reasons" in field:
+            found[field] = (f"0x{round(value):016x}", "")
+        else:
+            found[field] = (round(value), " MHz" if field.startswith("clocks") else "")
+    return found
 
 
 def app_fields(held: dict[str, Any]) -> Gpu:

@@ -133,11 +133,14 @@ KIMI: dict[str, Any] = {
 }
 
 
-def kimi_tensors(prefix: str = "model") -> Iterator[Tensor]:
+SMALL_KIMI = {**KIMI, "num_hidden_layers": 5, "n_routed_experts": 16}
+
+
+def kimi_tensors(prefix: str = "model", config: dict[str, Any] = KIMI) -> Iterator[Tensor]:
     """Kimi K2: MLA, one dense layer, 384 + 1 experts; routed experts in INT4, everything else bf16."""
-    hidden, heads = KIMI["hidden_size"], KIMI["num_attention_heads"]
-    yield plain(f"{prefix}.embed_tokens", KIMI["vocab_size"], hidden)
-    for layer in range(KIMI["num_hidden_layers"]):
+    hidden, heads, experts = config["hidden_size"], config["num_attention_heads"], config["n_routed_experts"]
+    yield plain(f"{prefix}.embed_tokens", config["vocab_size"], hidden)
+    for layer in range(config["num_hidden_layers"]):
         at = f"{prefix}.layers.{layer}"
         yield norm(f"{at}.input_layernorm", hidden)
         yield norm(f"{at}.post_attention_layernorm", hidden)
@@ -151,16 +154,16 @@ def kimi_tensors(prefix: str = "model") -> Iterator[Tensor]:
         if layer == 0:
             yield from mlp(f"{at}.mlp", hidden, 18432)
             continue
-        yield plain(f"{at}.mlp.gate", 384, hidden)
-        yield Tensor(f"{at}.mlp.gate.e_score_correction_bias", "F32", (384,))
+        yield plain(f"{at}.mlp.gate", experts, hidden)
+        yield Tensor(f"{at}.mlp.gate.e_score_correction_bias", "F32", (experts,))
         yield from mlp(f"{at}.mlp.shared_experts", hidden, 2048)
-        for expert in range(384):
+        for expert in range(experts):
             name = f"{at}.mlp.experts.{expert}"
             yield from packed(f"{name}.gate_proj", 2048, hidden, 32)
             yield from packed(f"{name}.up_proj", 2048, hidden, 32)
             yield from packed(f"{name}.down_proj", hidden, 2048, 32)
     yield norm(f"{prefix}.norm", hidden)
-    yield plain("lm_head" if prefix == "model" else "language_model.lm_head", KIMI["vocab_size"], hidden)
+    yield plain("lm_head" if prefix == "model" else "language_model.lm_head", config["vocab_size"], hidden)
 
 
 def mlp(name: str, hidden: int, inner: int, dtype: str = "BF16") -> Iterator[Tensor]:

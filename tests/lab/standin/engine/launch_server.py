@@ -13,9 +13,11 @@ Variables that make it slow, fast or broken (all optional):
   STANDIN_WEIGHTS_GIB                 of the whole model; default 560, at most 75 % of the GPUs used
   STANDIN_LOG_MEGABYTES=0             log lines while loading
   STANDIN_LOG_GARBAGE=1               invalid UTF-8, control bytes and a line of 1 MB while loading
+  STANDIN_OCCUPANCY=0.9,0.8           `fwd occupancy` of each stage's decode lines, as the real timer logs it
   STANDIN_ABBREVIATIONS=1             accept argparse prefixes such as --tp, as the real one does
   STANDIN_FAIL=KIND                   one way to fail, below
   STANDIN_FAIL_AFTER_SECONDS          when, for the kinds that name a time
+  STANDIN_FAIL_STARTS=0               only the first so many starts on this port fail
 
 KIND (also as a line `KIND [WORD]` of /etc/standin-fail, for engines with WORD among their arguments):
   exit-1, exit-0       ends by itself with that status, that long after the start (at once)
@@ -34,6 +36,9 @@ KIND (also as a line `KIND [WORD]` of /etc/standin-fail, for engines with WORD a
   die-after-ready      a scheduler's exception ends it that long (0.5 s) after ready
   scheduler-killed     a scheduler gets SIGKILL that long (0.5 s) after ready
   ignore-sigterm       drains for ever
+  nccl-error           a rank cannot reach the others while torch.distributed starts
+  garbage              generates one sign over and over
+  orphan               leaves a process behind that holds GPU memory and survives it
 The pipeline bug is not among them: it is in srt/layers/attention/triton_backend.py, as in the release.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import threading
 import time
 import uuid
@@ -73,6 +74,7 @@ class Engine:
     def __init__(self, args: argparse.Namespace, release: Release, options: Options, rank: str) -> None:
         self.args, self.release, self.options = args, release, options
         self.log = Log(rank)
+        self.stages = [self.log]  # the first rank of every pipeline stage: each writes decode lines
         self.max_running = args.max_running_requests or 2048
         self.max_total_num_tokens = 0
         self.context = 0
@@ -164,10 +166,11 @@ class Engine:
         self.totals["prompt"] += request.prompt_tokens
         self.seconds["e2e"].append(time.time() - request.received)
 
-    @staticmethod
-    def _word(request: Request, number: int) -> str:
+    def _word(self, request: Request, number: int) -> str:
         if request.forced is not None:
             return request.pieces[number]
+        if self.options.fail == "garbage":
+            return "!"
         return " " * bool(number) + WORDS[number % len(WORDS)]
 
     def _count(self, request: Request, made: int) -> None:
@@ -198,11 +201,20 @@ class Engine:
                     if self.release.since("0.4.6.post4")
                     else ""
                 )
-                self.log(
+                line = (
                     f"Decode batch{self.release.batch_mark} #running-req: {len(self.running)}, "
                     f"#token: {self.used_tokens}, token usage: {self.token_usage:.2f}, {graph}"
                     f"gen throughput (token/s): {self.throughput:.2f}, #queue-req: {len(self.waiting)}"
                 )
+                for stage, log in enumerate(self.stages):
+                    log(line + self._occupancy(stage))
+
+    def _occupancy(self, stage: int) -> str:
+        """What SGLANG_ENABLE_METRICS_DEVICE_TIMER=1 adds, with some noise."""
+        if stage >= len(self.options.occupancy):
+            return ""
+        share = min(1.0, max(0.0, random.gauss(self.options.occupancy[stage], 0.03)))
+        return f", fwd occupancy: {100 * share:.2f}%"
 
     def loads(self) -> dict[str, Any]:
         """The figures of /v1/loads for the one data-parallel rank that there is."""

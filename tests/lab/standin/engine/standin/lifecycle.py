@@ -48,6 +48,7 @@ class Lifecycle:
         if self.options.fail == "port-late":
             time.sleep(self.options.fail_after_or(10))
         engine = Engine(self.args, self.release, self.options, self.ranks[0].label)
+        engine.stages = [Log(rank.label) for rank in self.ranks if rank.tp == 0 and rank.dp == 0]
         engine.max_total_num_tokens = tokens
         engine.context = self.args.context_length or self.model.context
         self.engine = engine
@@ -149,6 +150,7 @@ class Lifecycle:
             return
         self.engine.status = "Up"
         self.log("The server is fired up and ready to roll!")
+        self._fault_after("orphan", 0.0, self._leave_orphan)
         self._fault_after("die-after-ready", 0.5, self._crash)
         self._fault_after("scheduler-killed", 0.5, lambda: os.kill(min(self.children), signal.SIGKILL))
 
@@ -170,6 +172,20 @@ class Lifecycle:
             timer = threading.Timer(self.options.fail_after_or(seconds), fault)
             timer.daemon = True
             timer.start()
+
+    def _leave_orphan(self) -> None:
+        """Neither our child nor in our session any more, as a helper that daemonizes itself."""
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+            return
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        set_title("standin-orphan")
+        gpus.claim(self.ranks[-1].gpu, 8000, 0.1)
+        while True:
+            signal.pause()
 
     def _crash(self) -> None:
         error = "RuntimeError: CUDA error: an illegal memory access was encountered"

@@ -9,6 +9,7 @@ FAIL_FILE = "/etc/standin-fail"
 KIND_NAMES = """
 exit-1 exit-0 crash-loop import-error hang-before-port hang-after-port hang-distributed health-503 port-late
 no-tokens empty-text wrong-model die-after-ready scheduler-killed ignore-sigterm self-kill oom oom-graph kv-no-room
+nccl-error garbage orphan
 """
 KINDS = KIND_NAMES.split()
 
@@ -28,8 +29,11 @@ class Options:
         self.weights_gib = _number("WEIGHTS_GIB", 0.0)
         self.log_megabytes = _number("LOG_MEGABYTES", 0.0)
         self.log_garbage = os.environ.get("STANDIN_LOG_GARBAGE", "") == "1"
+        self.occupancy = [float(word) for word in os.environ.get("STANDIN_OCCUPANCY", "").split(",") if word]
         self.abbreviations = os.environ.get("STANDIN_ABBREVIATIONS", "") == "1"
         self.fail = os.environ.get("STANDIN_FAIL", "") or _fail_file()
+        if self.fail and not _fails_now(int(_number("FAIL_STARTS", 0))):
+            self.fail = ""
         after = os.environ.get("STANDIN_FAIL_AFTER_SECONDS", "")
         self.fail_after: float | None = float(after) if after else None
         if self.fail and self.fail not in KINDS:
@@ -42,6 +46,16 @@ class Options:
 
 def _number(name: str, default: float) -> float:
     return float(os.environ.get("STANDIN_" + name, "") or default)
+
+
+def _fails_now(starts: int) -> bool:
+    """Whether this start is one of the first so many of this port; 0: every start fails."""
+    if not starts:
+        return True
+    port = sys.argv[sys.argv.index("--port") + 1] if "--port" in sys.argv else ""
+    with open(f"/run/standin-starts-{port}", "a+") as file:
+        file.write(".")
+        return file.tell() <= starts
 
 
 def _fail_file() -> str:

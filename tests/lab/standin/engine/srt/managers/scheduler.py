@@ -81,6 +81,11 @@ class Scheduler:
             signal.pause()
         self._pass(0.1)
         self._take(CONTEXT_MIB)
+        if self._fails("nccl-error"):
+            raise RuntimeError(
+                "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:77, unhandled system error "
+                "(run with NCCL_DEBUG=INFO for details), NCCL version 2.27.3\nncclSystemError: System call failed."
+            )
         elapsed = f"elapsed={self.options.load_seconds * 0.1:.2f} s, " if self.release.since("0.5.9") else ""
         self.log(f"Init torch distributed ends. {elapsed}mem usage={CONTEXT_MIB / 1024:.2f} GB")
 

@@ -1,0 +1,76 @@
+"""deploy explain"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from deployer.cli.options import json_option
+
+if TYPE_CHECKING:
+    from deployer.operations.reference import CommandPage
+
+
+# A flag of the engine may be written with its dashes.
+@click.command("explain", context_settings={"ignore_unknown_options": True})
+@click.argument("word", required=False)
+@click.option(
+    "--reference", metavar="DIR", type=click.Path(file_okay=False), help="Write the reference pages there."
+)
+@json_option
+def command(word: str | None, reference: str | None, as_json: bool) -> int:
+    """Say what a flag, a profile field, a finding, a cause, a variable or an exit code means; needs no host.
+
+    For example: deploy explain --reference DIR, deploy explain pp-size, deploy explain weights-missing, deploy explain 3
+    """
+    if reference is not None:
+        for name, text in pages().items():
+            Path(reference).mkdir(parents=True, exist_ok=True)
+            Path(reference, name).write_text(text, encoding="utf-8")
+        return 0
+    if word is None:
+        raise click.UsageError(
+            "explain what? A flag, a profile field, a finding, a cause, a variable or an exit code"
+        )
+
+    from deployer.cli.view import print_json
+    from deployer.operations.explain import explain
+
+    entries = explain(word)
+    if as_json:
+        print_json(
+            {
+                "entries": [
+                    {**entry.model_dump(), "facts": [list(fact) for fact in entry.facts]} for entry in entries
+                ]
+            }
+        )
+        return 0
+    for entry in entries:
+        click.echo(f"{click.style(entry.name, bold=True)} ({entry.kind}): {entry.sentence}")
+        for label, text in entry.facts:
+            click.echo(f"  {label}: {text}")
+    return 0
+
+
+def pages() -> dict[str, str]:
+    """The reference pages by file name."""
+    from deployer.operations.reference import reference_pages
+
+    return reference_pages(_commands())
+
+
+def _commands() -> "Iterator[CommandPage]":
+    from deployer.cli.app import COMMANDS, root
+    from deployer.operations.reference import CommandPage
+
+    context = click.Context(root, info_name="deploy")
+    for name in COMMANDS:
+        found = root.get_command(context, name)
+        assert found is not None
+        inner = click.Context(found, info_name=name, parent=context, max_content_width=110)
+        records = [record for one in found.get_params(inner) if (record := one.get_help_record(inner))]
+        text = " ".join(found.help.split()) if found.help else COMMANDS[name]
+        usage = " ".join(found.collect_usage_pieces(inner))
+        yield CommandPage(name, f"`deploy {name} {usage}`\n\n{text}", records)

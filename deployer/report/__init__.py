@@ -1,0 +1,1 @@
+"""Reports from recorded results only: self-contained HTML with plain SVG."""

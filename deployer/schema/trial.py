@@ -1,0 +1,105 @@
+"""A trial: profiles measured one after the other on a host, as planned, as it goes and as it ended."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from deployer.schema.bench import Wanted
+from deployer.schema.record import Record
+
+LegResult = Literal["", "measured", "stopped", "refused", "failed", "skipped", "interrupted"]
+
+
+class Candidate(Record):
+    """A profile to try; a variation names the profile it starts from and what it changes."""
+
+    profile: str
+    base: str | None = None
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class Leg(Record):
+    """One profile switched to and measured once."""
+
+    number: int
+    round: int
+    profile: str
+    restart: bool = False
+    """The same profile served just before: a repeat is a start of its own."""
+    wanted: Wanted
+    result: LegResult = ""
+    reason: str = ""
+    cause: str | None = None
+    outcome: str | None = None
+    release: int | None = None
+    ready_seconds: float | None = None
+    downtime_seconds: float | None = None
+    run: str | None = None
+    started_at: str | None = None
+    ended_at: str | None = None
+
+
+class End(Record):
+    """What serves after the trial."""
+
+    outcome: str
+    profile: str | None
+    release: int | None
+    downtime_seconds: float | None = None
+    promoted: bool = False
+    reason: str = ""
+
+
+class Answer(Record):
+    """The best profile at one level, and how sure that is."""
+
+    concurrency: int
+    rate_requests_per_s: float | None = None
+    profile: str
+    output_tokens_per_s: float
+    others: dict[str, float]
+    ratio_to_incumbent: float | None = None
+    low: float | None = None
+    high: float | None = None
+    """Ratio to the incumbent with its interval; None where that is the best itself, or was not measured."""
+
+
+class Trial(Record):
+    """The whole experiment; written after every step, so that it can be resumed."""
+
+    schema_version: int = 1
+    trial: str
+    host: str
+    service: str
+    inventory: str
+    started_at: str
+    ended_at: str | None = None
+    incumbent_profile: str | None
+    incumbent_release: int | None
+    candidates: tuple[Candidate, ...]
+    halving: bool = False
+    repeats: int = 1
+    promote: bool = False
+    primary_concurrency: int | None = None
+    downtime_budget_seconds: float | None = None
+    time_budget_seconds: float | None = None
+    rule: str
+    legs: tuple[Leg, ...]
+    expected_seconds: float | None = None
+    expected_downtime_seconds: float | None = None
+    answers: tuple[Answer, ...] = ()
+    winner: str | None = None
+    end: End | None = None
+    sentence: str = ""
+
+    @property
+    def downtime_seconds(self) -> float:
+        """Downtime that the switches cost until now."""
+        spent = sum(leg.downtime_seconds or 0.0 for leg in self.legs)
+        return spent + ((self.end.downtime_seconds or 0.0) if self.end is not None else 0.0)
+
+    def with_leg(self, leg: Leg) -> "Trial":
+        """The trial with this leg as it is now."""
+        return self.model_copy(
+            update={"legs": tuple(leg if each.number == leg.number else each for each in self.legs)}
+        )
