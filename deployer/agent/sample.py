@@ -123,6 +123,7 @@ def _first(
 ) -> Dict[str, Any]:
     """What the samples are of: the release, the unit's arguments, the model's depth, GPUs and who is on them."""
     activation = record["activation"]
+    known, held = (constants(), _on_gpus(ports)) if gpus else ([], [])
     keys = ("unit_name", "served_model_name", "model_path", "engine_version", "port", "gpus", "host_bind")
     return {
         "event": "sampling",
@@ -139,8 +140,8 @@ def _first(
         "engine": record.get("engine") or {},
         "model": _model(str(activation.get("model_path", ""))),
         "interval_seconds": interval,
-        "gpus": constants() if gpus else [],
-        "processes": _on_gpus(ports) if gpus else [],
+        "gpus": known,
+        "processes": held,
     }
 
 

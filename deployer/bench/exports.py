@@ -2,11 +2,11 @@
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import pstdev
 from typing import Any
 
-from deployer.schema.bench import Level, Quantiles, Run
+from deployer.schema.bench import Level, Quantiles, Run, Sample
 
 COLUMNS = (
     "run profile concurrency rate_requests_per_s requests completed failed output_tokens_per_s requests_per_s "
@@ -70,6 +70,11 @@ def _vllm(run: Run, level: Level) -> dict[str, Any]:
         "gpu": ", ".join(dict.fromkeys(run.subject.gpus)) or None,
         "deploy_output_tokens_per_s": level.output_tokens_per_s,
     }
+    return document | _latencies(level, answered)
+
+
+def _latencies(level: Level, answered: Sequence[Sample]) -> dict[str, Any]:
+    document: dict[str, Any] = {}
     names = (("ttft", level.ttft_ms), ("tpot", level.tpot_ms), ("itl", level.gap_ms), ("e2el", level.e2e_ms))
     for name, quantiles in names:
         if quantiles is not None:

@@ -39,7 +39,7 @@ def plan_of(wanted: Wanted, *, model: str | None = None, baseline: Run | None = 
         warm_up=wanted.warm_up,
         flush=wanted.flush,
         baseline=baseline,
-        rule=StopRule(margin=wanted.margin),
+        rule=StopRule.for_level(wanted.seconds, wanted.margin),
     )
 
 

@@ -104,13 +104,17 @@ async def measure(plan: BenchPlan, watch: Watcher, stop: Stop) -> Measured:
                 levels.append(level)
                 watch(Live(number, goal, "done", level=level))
             if plan.drop_losers and (reason := lost(levels)) and number + 1 < len(plan.goals):
-                return Measured(model, server, levels, stop.asked, (f"the other levels were left out: {reason}",))
+                return Measured(
+                    model, server, levels, stop.asked, (f"the other levels were left out: {reason}",)
+                )
         return Measured(model, server, levels, stop.asked)
 
 
 def lost(levels: Sequence[Level]) -> str | None:
     """At which level the baseline has won beyond doubt, where it has not lost at another one."""
-    verdicts = [(level.concurrency, level.judgement.verdict) for level in levels if level.judgement is not None]
+    verdicts = [
+        (level.concurrency, level.judgement.verdict) for level in levels if level.judgement is not None
+    ]
     if any(verdict == BETTER for _, verdict in verdicts):
         return None
     return next((f"decisively worse at C={at}" for at, verdict in verdicts if verdict == WORSE), None)

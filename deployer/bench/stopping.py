@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from statistics import NormalDist, fmean
 from typing import Final, Literal
 
+from deployer.bench.window import BATCH_SECONDS
 from deployer.schema.bench import Judgement, Level, Look
 
 WORSE: Final = "decisively worse"
 BETTER: Final = "decisively better"
 INCONCLUSIVE: Final = "inconclusive"
+LEAST_BATCH_SECONDS: Final = 5.0
 Verdict = Literal["decisively worse", "decisively better", "inconclusive"]
 
 
@@ -20,7 +22,7 @@ class StopRule:
 
     margin: float = 0.10
     alpha: float = 0.01
-    batch_seconds: float = 10.0
+    batch_seconds: float = BATCH_SECONDS
     fewest_batches: int = 3
     run_deviation: float = 0.02
     """Assumed spread between runs of one and the same thing (as a share), beside the spread within a run."""
@@ -68,6 +70,16 @@ class StopRule:
         if high < 1 - self.margin:
             return WORSE
         return BETTER if low > 1 + self.margin else INCONCLUSIVE
+
+    @classmethod
+    def for_level(cls, seconds: float | None, margin: float) -> "StopRule":
+        """The rule for levels of so many seconds: shorter batches in short levels, but never under 5 s, since
+        the seconds next to each other are alike."""
+        batch = (
+            BATCH_SECONDS if seconds is None else min(BATCH_SECONDS, max(LEAST_BATCH_SECONDS, seconds / 6))
+        )
+        deviation = cls.batch_deviation * math.sqrt(BATCH_SECONDS / batch)
+        return cls(margin=margin, batch_seconds=batch, batch_deviation=deviation)
 
     def _deviation(self, base: Sequence[float], now: Sequence[float]) -> float:
         """Of one batch, pooled over both sides and what was believed before."""

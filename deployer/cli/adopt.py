@@ -143,7 +143,7 @@ def _from_host(words: dict[str, Any]) -> int:
         adoption, answer = adopt.read_host(channel, words["unit"], words["engine"])
         if not adoption.adoptable:
             return _not_adopted(adoption, words, adopt.refusal(adoption))
-        adopt.named(adoption, words["service"], words["profile"], (host.name,))
+        adopt.named(adoption, words["service"], words["profile"], (host.name,), inventory.profiles)
         path = adopt.destination(inventory, adoption)
         origin = f"{answer['unit']} on {host.name}"
         yaml = as_yaml(adoption, origin)

@@ -63,14 +63,28 @@ def pages() -> dict[str, str]:
 
 def _commands() -> "Iterator[CommandPage]":
     from deployer.cli.app import COMMANDS, root
-    from deployer.operations.reference import CommandPage
 
     context = click.Context(root, info_name="deploy")
     for name in COMMANDS:
         found = root.get_command(context, name)
         assert found is not None
-        inner = click.Context(found, info_name=name, parent=context, max_content_width=110)
-        records = [record for one in found.get_params(inner) if (record := one.get_help_record(inner))]
-        text = " ".join(found.help.split()) if found.help else COMMANDS[name]
-        usage = " ".join(found.collect_usage_pieces(inner))
-        yield CommandPage(name, f"`deploy {name} {usage}`\n\n{text}", records)
+        yield from _with_inner(
+            found, name, click.Context(found, info_name=name, parent=context, max_content_width=110)
+        )
+
+
+def _with_inner(found: click.Command, name: str, context: click.Context) -> "Iterator[CommandPage]":
+    """A command, and those below it when it is a group."""
+    from deployer.operations.reference import CommandPage
+
+    named = [one for one in found.get_params(context) if "--help" not in one.opts]
+    records = [record for one in named if (record := one.get_help_record(context))]
+    usage = " ".join(found.collect_usage_pieces(context))
+    yield CommandPage(name, f"`deploy {name} {usage}`\n\n{' '.join((found.help or '').split())}", records)
+    if isinstance(found, click.Group):
+        for word in found.list_commands(context):
+            inner = found.get_command(context, word)
+            assert inner is not None
+            yield from _with_inner(
+                inner, f"{name} {word}", click.Context(inner, info_name=word, parent=context)
+            )

@@ -15,6 +15,8 @@ from deployer.observe.throughput import throughput_blocks
 from deployer.observe.window import Window, reading_gaps
 from deployer.schema.observe import Batches, Observation, RowNow, Source, StageMap, Verdict
 
+SOME_WORK = 20.0
+
 
 def observe(
     window: Window,
@@ -63,7 +65,7 @@ def verdicts(evidence: Evidence) -> Iterable[Verdict]:
     """The judgements, the one on the pipeline first; a hang or idleness leaves no pipeline to judge."""
     stuck = list(device_rules.stuck_or_spinning(evidence))
     if stuck:
-        return [*stuck, *device_rules.throttled(evidence)]
+        return [*stuck, *_before_the_rest(evidence, stuck[0]), *device_rules.throttled(evidence)]
     resting = device_rules.idle(evidence)
     if resting is not None:
         return [resting, *device_rules.throttled(evidence)]
@@ -75,6 +77,15 @@ def verdicts(evidence: Evidence) -> Iterable[Verdict]:
         *device_rules.communication_bound(evidence),
     ]
     return found or [_nothing_wrong(evidence)]
+
+
+def _before_the_rest(evidence: Evidence, verdict: Verdict) -> Iterable[Verdict]:
+    """Where work ended in the window, the time before is judged as well."""
+    window = evidence.window
+    if verdict.verdict != "idle-spin" or not window.batches:
+        return []
+    worked = window.until(max(batch.t for batch in window.batches))
+    return list(pipeline_verdicts(Evidence(worked, evidence.stages))) if worked.seconds >= SOME_WORK else []
 
 
 def _nothing_wrong(evidence: Evidence) -> Verdict:

@@ -78,7 +78,12 @@ def stuck_or_spinning(evidence: Evidence) -> Iterator[Verdict]:
     """GPUs that read busy while nothing comes out: an NCCL hang, or waiting without work."""
     window = evidence.window
     quiet = window.seconds if not window.batches else window.ended - max(b.t for b in window.batches)
-    if quiet < SILENT_SECONDS or len(window.readings) < 8:
+    if quiet < SILENT_SECONDS:
+        return
+    # Only the silence counts, and not its beginning, in which the last batch may still have run.
+    evidence = Evidence(window.settled(window.seconds - 0.8 * quiet), evidence.stages)
+    window = evidence.window
+    if len(window.readings) < 8:
         return
     spinning, facts = _spinning_gpus(evidence)
     total = sum(len(row.gpus) for row in evidence.rows)
@@ -99,8 +104,8 @@ def stuck_or_spinning(evidence: Evidence) -> Iterator[Verdict]:
     against = []
     if evidence.in_flight is None and not any("failure" in one for one in window.engine):
         against.append("nothing says that any request is under way; it may also wait for work")
-    if window.seconds < 30:
-        against.append(f"only {window.seconds:.0f} s were watched")
+    if quiet < 30:
+        against.append(f"only {quiet:.0f} s of silence were watched")
     yield Verdict(
         verdict="nccl-hang",
         certainty="suspected" if against else "measured",

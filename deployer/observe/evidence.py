@@ -144,11 +144,9 @@ class Evidence:
     def enough(self) -> bool:
         """Whether there are blocks enough for any interval."""
         signal = self.signal
-        return (
-            signal is not None
-            and len(signal.blocks[0]) >= FEWEST_BLOCKS
-            and len(self.window.readings) >= FEWEST_READINGS
-        )
+        if signal is None or len(signal.blocks[0]) < FEWEST_BLOCKS:
+            return False
+        return signal.name == OCCUPANCY or len(self.window.readings) >= FEWEST_READINGS
 
     def weights(self, head: float = HEAD_LAYERS) -> list[float] | None:
         """Work of each row in layers; one each where a layer is shared by all rows; None when not known."""

@@ -1,7 +1,7 @@
 """A recording's events as a window of samples on one clock."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -52,20 +52,26 @@ class Window:
 
     def settled(self, seconds: float) -> "Window":
         """Without its first seconds."""
-        start = self.began + seconds
-        return Window(
-            first=self.first,
-            readings=[one for one in self.readings if one.t >= start],
-            batches=[one for one in self.batches if one.t >= start],
-            lines=self.lines,
-            engine=[one for one in self.engine if one["t"] >= start],
-            host=[one for one in self.host if one["t"] >= start],
-            traffic=[one for one in self.traffic if one["t"] >= start],
-            gaps=[one for one in self.gaps if one.ended > start],
-            unknown_forms=self.unknown_forms,
-            unknown_events=self.unknown_events,
-            began=min(start, self.ended),
-            ended=self.ended,
+        return self._part(min(self.began + seconds, self.ended), self.ended)
+
+    def until(self, end: float) -> "Window":
+        """Without what came after a moment."""
+        return self._part(self.began, min(end, self.ended))
+
+    def _part(self, began: float, ended: float) -> "Window":
+        def within(events: list[Event]) -> list[Event]:
+            return [one for one in events if began <= one["t"] <= ended]
+
+        return replace(
+            self,
+            readings=[one for one in self.readings if began <= one.t <= ended],
+            batches=[one for one in self.batches if began <= one.t <= ended],
+            engine=within(self.engine),
+            host=within(self.host),
+            traffic=within(self.traffic),
+            gaps=[one for one in self.gaps if one.ended > began and one.began < ended],
+            began=began,
+            ended=ended,
         )
 
 

@@ -3,7 +3,7 @@
 import json
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -106,11 +106,20 @@ def trial(
             hosts = {"hosts": {"here": {"gpus": {"count": gpus, "interconnect": "pcie"}}}}
             (folder / "hosts.yaml").write_text(json.dumps(hosts), encoding="utf-8")
         (folder / "0-adopted.yaml").write_text(as_yaml(adoption, origin), encoding="utf-8")
-        loaded = load_inventory(folder)
-        chosen = next(each for each in loaded.select() if host in (None, each.name))
-        desired = loaded.desired(chosen, adoption.service_name, adoption.profile_name)
-        bundle = _rendered(desired)
+        try:
+            loaded = load_inventory(folder)
+            chosen = next(each for each in loaded.select() if host in (None, each.name))
+            bundle = _rendered(loaded.desired(chosen, adoption.service_name, adoption.profile_name))
+        except InventoryError as error:
+            raise _as_written(error, name, inventory) from error
     return bundle, differences(adoption, bundle)
+
+
+def _as_written(error: InventoryError, folder: str, inventory: Inventory | None) -> InventoryError:
+    """The problems at the places where a person finds them."""
+    there = "the adopted service" if inventory is None else inventory.folder
+    problems = [each._replace(where=each.where.replace(folder, there)) for each in error.problems]
+    return InventoryError(problems, hint="the inventory with the adopted service in it would not load")
 
 
 def _rendered(desired: Desired) -> Bundle:
@@ -215,12 +224,20 @@ def document(adoption: Adoption, yaml: str, changed: Sequence[str]) -> dict[str,
     }
 
 
-def named(adoption: Adoption, service: str | None, profile: str | None, hosts: tuple[str, ...] = ()) -> None:
-    """Give it its names; a name that cannot be one is a usage error."""
+def named(
+    adoption: Adoption,
+    service: str | None,
+    profile: str | None,
+    hosts: tuple[str, ...] = (),
+    taken: Collection[str] = (),
+) -> None:
+    """Give it its names; a name that cannot be one is a usage error, a default that is taken gets longer."""
     for word, pattern in ((service, r"[a-z0-9][a-z0-9-]{0,31}"), (profile, r"[a-z0-9][a-z0-9.-]{0,47}")):
         if word is not None and not re.fullmatch(pattern, word):
             raise UsageError(f"{word!r} cannot be a name: lower-case letters, digits and '-'")
     complete(adoption, service, profile, hosts)
+    if profile is None and adoption.profile_name in taken:
+        adoption.profile_name = f"{adoption.profile_name}-{adoption.service_name}"[:48]
 
 
 def refusal(adoption: Adoption) -> DeployError:

@@ -116,8 +116,11 @@ def subject_of(host: str, service: Service, facts: HostFacts) -> Subject:
 
 
 def _identity(now: ServiceNow) -> dict[str, object]:
+    """The engine that was measured: where, which release, and with which patches."""
     engine = now.engine or {}
-    return {key: value for key, value in engine.items() if key != "error" and value is not None}
+    told = {key: engine[key] for key in ("python", "python_version", "version", "package") if engine.get(key)}
+    patches = sorted(str(each["patch"]) for each in engine.get("patches") or () if each.get("effective"))
+    return told | {"patches": patches}
 
 
 def reachable_address(bind: str) -> str:

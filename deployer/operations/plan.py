@@ -41,19 +41,9 @@ def plan_on_host(
     """One conversation for all profiles: checkpoints and facts; then the plans."""
     first = wanted[0]
     paths = {model or first.service.model_path, *filter(None, (draft_path(each.profile) for each in wanted))}
-    request: dict[str, object] = {
-        "models": sorted(paths),
-        "hubs": hub_folders(first),
-        "facts": {
-            "services": [first.service.name],
-            "engines": sorted({each.engine.python for each in wanted}),
-            "gpus": True,
-        },
-    }
-    answer = last(channel, "checkpoint", request)
-    facts = HostFacts.model_validate(answer["facts"])
-    found = {str(each["path"]): each for each in _dictionaries(answer["models"])}
-    checkpoints = {path: _from_host(found[path]) for path in sorted(paths)}
+    engines = sorted({each.engine.python for each in wanted})
+    asked: dict[str, object] = {"services": [first.service.name], "engines": engines, "gpus": True}
+    checkpoints, facts = read_models(channel, sorted(paths), hub_folders(first), asked)
     return tuple(
         make_plan(
             each.profile,
@@ -65,6 +55,17 @@ def plan_on_host(
         )
         for each in wanted
     )
+
+
+def read_models(
+    channel: AgentChannel, paths: Sequence[str], hubs: Sequence[str], facts: Mapping[str, object]
+) -> tuple[dict[str, Checkpoint], HostFacts]:
+    """Models and facts of a host in one conversation; what it would have to download comes from the hub."""
+    request: dict[str, object] = {"models": list(paths), "hubs": list(hubs), "facts": dict(facts)}
+    answer = last(channel, "checkpoint", request)
+    found = {str(each["path"]): each for each in _dictionaries(answer["models"])}
+    checkpoints = {path: _from_host(found[path]) for path in paths}
+    return checkpoints, HostFacts.model_validate(answer["facts"])
 
 
 def release_of(said: str | None, known: str | None) -> str:

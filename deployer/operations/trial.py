@@ -8,11 +8,12 @@ from pathlib import Path
 
 from deployer.bench import tournament
 from deployer.bench.presets import plan_of
-from deployer.bench.recordings import load, new_name, runs_folder, state_folder, write_whole
+from deployer.bench.recordings import new_name
 from deployer.bench.session import Watcher, lost
 from deployer.bench.stopping import StopRule
+from deployer.bench.trials import expectation, keep, over_budget, reference, run_of, runs_by_profile
 from deployer.errors import DeployError, ExitCode, LockedError, UnreachableError, UsageError
-from deployer.hosts.port import AgentChannel
+from deployer.hosts.port import AgentChannel, AgentError
 from deployer.operations.bench import bench_service
 from deployer.operations.facts import read_facts
 from deployer.operations.rollback import rollback
@@ -20,7 +21,7 @@ from deployer.operations.switch import switch
 from deployer.operations.transaction import Interrupted, Watch, attach
 from deployer.patches.catalogue import Catalogue
 from deployer.planning.plan import Choices
-from deployer.schema.bench import Run, Wanted
+from deployer.schema.bench import Wanted
 from deployer.schema.desired import Desired
 from deployer.schema.facts import ServiceNow
 from deployer.schema.host import Host
@@ -102,7 +103,7 @@ def prepare(ground: Ground, choice: Choice) -> Trial:
         inventory=str(Path(ground.inventory.folder).absolute()),
         started_at=_now(),
         incumbent_profile=incumbent,
-        incumbent_release=now.release if now is not None else None,
+        incumbent_release=now.release if now is not None and incumbent is not None else None,
         candidates=choice.candidates,
         halving=choice.halving,
         repeats=choice.repeats,
@@ -110,10 +111,11 @@ def prepare(ground: Ground, choice: Choice) -> Trial:
         primary_concurrency=choice.primary,
         downtime_budget_seconds=choice.downtime_budget_seconds,
         time_budget_seconds=choice.time_budget_seconds,
-        rule=StopRule(margin=choice.wanted.margin).sentence,
+        rule=StopRule.for_level(choice.wanted.seconds, choice.wanted.margin).sentence,
         legs=tuple(_refused(leg, checked[leg.profile]) for leg in legs),
     )
-    return trial.model_copy(update=_expected(trial, checked, now))
+    ready = {name: each.expected_ready_seconds for name, each in checked.items() if isinstance(each, Plan)}
+    return trial.model_copy(update=expectation(trial, ready, now))
 
 
 def _check(ground: Ground, candidate: Candidate) -> Plan | DeployError:
@@ -139,42 +141,16 @@ def _refused(leg: Leg, checked: Plan | DeployError) -> Leg:
     return leg.model_copy(update={"result": "refused", "reason": "; ".join(errors)}) if errors else leg
 
 
-def _expected(
-    trial: Trial, checked: dict[str, Plan | DeployError], now: ServiceNow | None
-) -> dict[str, float | None]:
-    """How long all of it takes, and how long nothing serves; None where this host has never shown it."""
-    ready = {name: each.expected_ready_seconds for name, each in checked.items() if isinstance(each, Plan)}
-    serving, downtimes, measuring = trial.incumbent_profile, list[float | None](), list[float | None]()
-    for leg in (leg for leg in trial.legs if not leg.result):
-        if leg.profile != serving or leg.restart:
-            downtimes.append(ready.get(leg.profile))
-        serving = leg.profile
-        measuring.append(tournament.leg_seconds(leg.wanted))
-    if serving != trial.incumbent_profile and trial.incumbent_profile is not None:
-        downtimes.append(_measured(now, trial.incumbent_profile))
-    downtime = None if None in downtimes else sum(each or 0.0 for each in downtimes)
-    bench = None if None in measuring else sum(each or 0.0 for each in measuring)
-    both = None if downtime is None or bench is None else downtime + bench
-    return {"expected_seconds": both, "expected_downtime_seconds": downtime}
-
-
-def _measured(now: ServiceNow | None, profile: str | None) -> float | None:
-    """Seconds to ready of a profile as last measured on the host."""
-    measured = now.measured if now is not None else ()
-    known = [each for each in measured if each.profile == profile and each.ready_seconds is not None]
-    return max(known, key=lambda each: each.release).ready_seconds if known else None
-
-
 def run(trial: Trial, ground: Ground) -> Trial:
     """All legs that are still to do, then the way home; every step is written down first."""
-    save(trial)
+    keep(trial)
     try:
         while (leg := _next(trial)) is not None:
-            trial = _keep(trial.with_leg(_leg(trial, leg, ground)))
+            trial = keep(trial.with_leg(_leg(trial, leg, ground)))
             if trial.legs[leg.number - 1].result == "interrupted":
                 break
-            trial = _keep(_grown(trial))
-        return _keep(_home(_answered(trial, ground), ground))
+            trial = keep(_grown(trial))
+        return keep(_home(_answered(trial, ground), ground))
     except (UnreachableError, LockedError, Interrupted) as error:
         raise DeployError(
             f"the trial stands still: {error.message}",
@@ -188,10 +164,21 @@ def resume(trial: Trial, ground: Ground) -> Trial:
     """Go on where the controller was lost; a transaction that is under way is followed first."""
     started = next((leg for leg in trial.legs if leg.started_at and not leg.result), None)
     if started is not None:
-        outcome = attach(ground.host.name, ground.service.name, ground.channel, ground.watch)
-        if outcome.profile == started.profile and (outcome.started_at or "") >= (started.started_at or ""):
-            trial = trial.with_leg(started.model_copy(update={"downtime_seconds": outcome.downtime_seconds}))
+        trial = trial.with_leg(_caught_up(started, ground))
     return run(trial, ground)
+
+
+def _caught_up(leg: Leg, ground: Ground) -> Leg:
+    """A leg that was begun, with what its transaction has cost meanwhile."""
+    try:
+        outcome = attach(ground.host.name, ground.service.name, ground.channel, ground.watch)
+    except AgentError as error:
+        if error.kind != "no-transaction":
+            raise
+        return leg
+    if outcome.profile != leg.profile:  # the controller was lost before it had begun
+        return leg
+    return leg.model_copy(update={"downtime_seconds": outcome.downtime_seconds})
 
 
 def _next(trial: Trial) -> Leg | None:
@@ -203,7 +190,7 @@ def _grown(trial: Trial) -> Trial:
     last = trial.legs[-1]
     if not trial.halving or not last.result:
         return trial
-    runs = {leg.profile: [_run(leg)] for leg in trial.legs if leg.round == last.round and leg.run}
+    runs = {leg.profile: [run_of(leg)] for leg in trial.legs if leg.round == last.round and leg.run}
     at = tournament.deciding(last.wanted).concurrency
     return trial.model_copy(
         update={"legs": trial.legs + tournament.next_round(trial, tournament.rates_at(runs, at))}
@@ -213,17 +200,15 @@ def _grown(trial: Trial) -> Trial:
 def _leg(trial: Trial, leg: Leg, ground: Ground) -> Leg:
     """Switch to a profile and measure it; whatever goes wrong with it is its result."""
     now = ground.now()
-    if reason := _over_budget(trial, leg, now):
+    if reason := over_budget(trial, leg, now):
         return leg.model_copy(update={"result": "skipped", "reason": reason})
     leg = leg.model_copy(update={"started_at": leg.started_at or _now()})
-    _keep(trial.with_leg(leg))
+    keep(trial.with_leg(leg))
     ground.tell(f"leg {leg.number} of {len(trial.legs)}: {leg.profile}")
     outcome = _switched(trial, leg, ground)
     leg = leg.model_copy(update=_account(leg, outcome))
     if outcome.outcome is OutcomeKind.BROKEN:
-        _keep(
-            trial.with_leg(leg.model_copy(update={"result": "failed", "reason": "the host needs a person"}))
-        )
+        keep(trial.with_leg(leg.model_copy(update={"result": "failed", "reason": "the host needs a person"})))
         raise DeployError(
             f"the trial ends: {ground.service.name} needs a person",
             hint=f"deploy status --host {ground.host.name}",
@@ -262,7 +247,7 @@ def _account(leg: Leg, outcome: Outcome) -> dict[str, object]:
 
 
 def _bench(trial: Trial, leg: Leg, ground: Ground) -> Leg:
-    plan = plan_of(leg.wanted, baseline=_reference(trial, leg))
+    plan = plan_of(leg.wanted, baseline=reference(trial, leg))
     # Repeats get other prompts; every profile gets those of its round.
     plan = replace(plan, seed=f"{trial.trial}/{leg.round}", drop_losers=True)
     try:
@@ -279,44 +264,10 @@ def _bench(trial: Trial, leg: Leg, ground: Ground) -> Leg:
     return leg.model_copy(update={"result": result, "reason": reason, "run": found.run, "ended_at": _now()})
 
 
-def _reference(trial: Trial, leg: Leg) -> Run | None:
-    """What a leg is judged against: the first run of the incumbent, else of another profile, of the same round's load."""
-    before = [
-        each for each in trial.legs if each.run and each.wanted == leg.wanted and each.profile != leg.profile
-    ]
-    before.sort(key=lambda each: each.profile != trial.incumbent_profile)
-    return _run(before[0]) if before else None
-
-
-def _over_budget(trial: Trial, leg: Leg, now: ServiceNow | None) -> str | None:
-    """Why there is no time left for a leg and the way home; an unknown start counts as the slowest known one."""
-    spent = (datetime.now(UTC) - datetime.fromisoformat(trial.started_at)).total_seconds()
-    if (
-        trial.time_budget_seconds is not None
-        and spent + (tournament.leg_seconds(leg.wanted) or 0.0) > trial.time_budget_seconds
-    ):
-        return f"the time budget of {trial.time_budget_seconds:.0f} s is spent"
-    if trial.downtime_budget_seconds is None:
-        return None
-    known = [each.ready_seconds or 0.0 for each in (now.measured if now is not None else ())]
-    slowest = max([*known, *(each.ready_seconds or 0.0 for each in trial.legs)], default=0.0)
-    serves = now is not None and now.profile == leg.profile and not leg.restart
-    there = 0.0 if serves else _measured(now, leg.profile) or slowest
-    home = (
-        0.0 if leg.profile == trial.incumbent_profile else _measured(now, trial.incumbent_profile) or slowest
-    )
-    if trial.downtime_seconds + there + home <= trial.downtime_budget_seconds:
-        return None
-    return f"the downtime budget of {trial.downtime_budget_seconds:.0f} s would not be kept"
-
-
 def _answered(trial: Trial, ground: Ground) -> Trial:
     """What the measured legs say."""
-    runs: dict[str, list[Run]] = {}
-    for leg in trial.legs:
-        if leg.run:
-            runs.setdefault(leg.profile, []).append(_run(leg))
-    trial = trial.model_copy(update={"answers": tournament.answers(runs, trial.incumbent_profile)})
+    found = tournament.answers(runs_by_profile(trial), trial.incumbent_profile)
+    trial = trial.model_copy(update={"answers": found})
     winner, _ = tournament.worth_promoting(trial, trial.primary_concurrency)
     gpus = ground.host.gpus
     hardware = f"{gpus.count} x {gpus.model or 'GPU'}" if gpus.count else ""
@@ -368,34 +319,6 @@ def _home(trial: Trial, ground: Ground) -> Trial:
 def candidate_of(trial: Trial, profile: str) -> Candidate:
     """The candidate of this name."""
     return next(each for each in trial.candidates if each.profile == profile)
-
-
-def _run(leg: Leg) -> Run:
-    return load(runs_folder() / f"{leg.run}.json")
-
-
-def trials_folder() -> Path:
-    """Where trials are written down."""
-    return state_folder() / "trials"
-
-
-def save(trial: Trial) -> None:
-    """Write the trial as it stands."""
-    write_whole(trials_folder() / f"{trial.trial}.json", trial.model_dump_json(indent=1))
-
-
-def _keep(trial: Trial) -> Trial:
-    save(trial)
-    return trial
-
-
-def find_trial(name: str) -> Trial:
-    """A trial by its name or the beginning of it; `last` is the newest."""
-    paths = sorted(trials_folder().glob("*.json"))
-    found = [path for path in paths if path.stem.startswith(name)] if name != "last" else paths
-    if not found:
-        raise UsageError(f"no trial is called {name!r}", where=str(trials_folder()))
-    return Trial.model_validate_json(found[-1].read_bytes())
 
 
 def _now() -> str:

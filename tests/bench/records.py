@@ -23,22 +23,22 @@ def flat(value: float, count: int = 32) -> Quantiles:
     return Quantiles(count=count, mean=value, p50=value, p90=value, p99=value, max=value)
 
 
+def _sample(length: float) -> Sample:
+    return Sample(
+        started_seconds=0,
+        ttft_ms=200,
+        e2e_ms=5000,
+        prompt_tokens=256,
+        output_tokens=int(length),
+        cached_tokens=0,
+        chunks=int(length),
+    )
+
+
 def level_record(
     concurrency: int, rate: float | None, *, batches: Sequence[float] = (), length: float = 256, **fields: Any
 ) -> Level:
     """A level with this throughput."""
-    samples = tuple(
-        Sample(
-            started_seconds=0,
-            ttft_ms=200,
-            e2e_ms=5000,
-            prompt_tokens=256,
-            output_tokens=int(length),
-            cached_tokens=0,
-            chunks=int(length),
-        )
-        for _ in range(4)
-    )
     made: dict[str, Any] = {
         "concurrency": concurrency,
         "started_at": "2026-11-29T12:00:00+00:00",
@@ -73,7 +73,7 @@ def level_record(
         "valid": True,
         "invalid_reason": None,
         "notes": (),
-        "samples": samples,
+        "samples": (_sample(length),) * 4,
     }
     return Level.model_validate(made | fields)
 

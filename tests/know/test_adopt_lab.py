@@ -93,7 +93,7 @@ HAND_WRITTEN = """\
 [Unit]
 Description=The engine as somebody wrote it
 [Service]
-Environment=STANDIN_LOAD_SECONDS=0.3 STANDIN_GPU_RELEASE_SECONDS=0.1 CUDA_VISIBLE_DEVICES=7
+Environment=STANDIN_LOAD_SECONDS=0.3 STANDIN_GPU_RELEASE_SECONDS=0.1 CUDA_VISIBLE_DEVICES=6,7
 EnvironmentFile=-/etc/default/hand
 ExecStart=/bin/bash -c 'exec /opt/sglang/bin/python -m sglang.launch_server --model-path /models/k26 \\
   --served-model-name hand --port ${PORT} --mem-fraction-static 0.88 --tp-size 1 --api-key sk-hand-0123456789'

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import shutil
 import socket
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -126,8 +128,13 @@ def test_a_model_of_the_hub() -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to become another user")
 def test_what_another_user_cannot_read(model: Path) -> None:
-    for folder in (model, *list(model.parents)[:3]):
-        folder.chmod(0o755)
+    # pytest's own folders are closed to others.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as open_to_all:
+        os.chmod(open_to_all, 0o755)
+        _another_user(Path(shutil.copytree(model, Path(open_to_all, "model"))))
+
+
+def _another_user(model: Path) -> None:
     said: dict[str, Any] = {"user": "nobody", "model_path": str(model), "engine_python": "/usr/bin/env"}
     assert checks(weights.files_open_to_the_user(subject(**said))) == {"permissions": "ok"}
     (model / "model-1.safetensors").chmod(0o600)

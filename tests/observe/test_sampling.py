@@ -6,12 +6,17 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from deployer.agent.sampling.engine import loads, metrics
 from deployer.agent.sampling.gpus import GpuStream, TrafficStream, value
 from deployer.agent.sampling.journal import JournalStream
 from deployer.agent.sampling.stream import Stream
+from deployer.observe.analysis import observe
+from deployer.observe.stages import stage_map
+from deployer.observe.window import gather
 
 ROW = "{}, {}, 25, 1011, {}, 653.32, 1545, 3201, 49, 0x0000000000000004"
 
@@ -97,6 +102,17 @@ def test_journal_lines_have_the_boot_clock_and_no_secret() -> None:
     assert "--after-cursor=c5.0" in stream.argv()
 
 
+def test_the_journal_of_a_start_ends_with_the_start() -> None:
+    stream = JournalStream("u.service", [], 0.0, "abc")
+    assert "_SYSTEMD_INVOCATION_ID=abc" in stream.argv()
+    told = list(stream.line(9000.0, entry("The server is fired up and ready to roll!", at=100)))
+    assert len(told) == 1
+    assert "--lines=0" in stream.argv()
+    fresh = JournalStream("u.service", [], 0.0, "abc")
+    list(fresh.line(101.0, entry("The server is fired up and ready to roll!", at=100)))
+    assert "--after-cursor=c100" in fresh.argv()
+
+
 def test_a_flood_is_bounded_and_counted() -> None:
     stream = JournalStream("u.service", [], 0.0, None)
     found = [event for _ in range(1000) for event in stream.line(3.0, entry("Decode batch, #running-req: 1"))]
@@ -163,3 +179,37 @@ def test_a_child_that_ends_or_is_not_there() -> None:
     missing.argv = lambda: ["/no/such/program"]  # type: ignore[method-assign]
     (gap,) = driven(missing, 0.3)
     assert "No such file" in gap["message"]
+
+
+# -- a real H200 under three loads of 12, 12 and 10 s, sampled by tests/perf/gpu_sampling.py at 5 Hz (every third round)
+
+
+def real_means(began: float, ended: float) -> dict[str, float]:
+    path = Path(__file__).parent / "data" / "h200.jsonl"
+    window = gather(json.loads(line) for line in path.read_text().splitlines())
+    chosen = [one.gpus[0] for one in window.readings if began <= one.t - window.readings[0].t < ended]
+    return {name: fmean(one[name] or 0 for one in chosen) for name in chosen[0]}
+
+
+def test_a_real_gpu_reads_as_it_should() -> None:
+    copying, multiplying, resting = real_means(1, 10), real_means(14, 20), real_means(36, 42)
+    assert copying["memory_utilisation_percent"] == 100 and 380 < copying["power_watts"] < 410
+    assert multiplying["memory_utilisation_percent"] < 30 and multiplying["power_watts"] > 680
+    assert int(multiplying["throttle_reasons"]) == 4 and multiplying["sm_clock_mhz"] < 1600
+    assert min(copying["utilisation_percent"], multiplying["utilisation_percent"]) > 95
+    assert resting["utilisation_percent"] == 0 and 110 < resting["power_watts"] < 130
+    assert 8 << 30 < resting["memory_used_bytes"] < 10 << 30
+
+
+def test_a_real_gpu_s_power_cap_is_told() -> None:
+    path = Path(__file__).parent / "data" / "h200.jsonl"
+    window = gather(json.loads(line) for line in path.read_text().splitlines())
+    # The multiplication alone: the window from 13 to 23 s.
+    window.ended = window.began + 23
+    window.readings = [one for one in window.readings if one.t < window.ended]
+    found = observe(
+        window.settled(13), stage_map(["--tp-size", "1"], {}, host_gpus=[{"gpu": 0}]), host="h200"
+    )
+    (verdict,) = [one for one in found.verdicts if one.verdict == "throttled"]
+    assert "power cap in 100% of the readings" in verdict.supports[0]
+    assert found.rows[0].pcie_bytes_per_s is not None

@@ -70,7 +70,9 @@ def test_visible_devices_and_base() -> None:
 
 
 def test_the_processes_are_believed_more() -> None:
-    processes = [{"gpu": 1 - n, "pid": n, "title": f"sglang::scheduler_PP{n}"} for n in range(2)]
+    processes: list[dict[str, Any]] = [
+        {"gpu": 1 - n, "pid": n, "title": f"sglang::scheduler_PP{n}"} for n in range(2)
+    ]
     found = mapped("--pp-size 2", processes=processes)
     assert [row.gpus for row in found.rows] == [(1,), (0,)]
     assert found.confirmed is False

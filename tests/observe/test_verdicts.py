@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from deployer.observe.analysis import verdicts
+from deployer.observe.analysis import observe, verdicts
+from deployer.observe.window import gather
 from deployer.schema.observe import Observation, Verdict
 from tests.observe.simulation import (
     BALANCED,
@@ -23,8 +24,10 @@ from tests.observe.simulation import (
     THROTTLED,
     TP8,
     Truth,
+    events,
     evidence,
     seen,
+    stages_of,
 )
 
 # The story's readings; power was noted only as from 249.67 to 305.02 W.
@@ -182,7 +185,7 @@ def test_the_story_watched_properly() -> None:
         for n in range(8):
             busy[n] = 0.8 * busy[n] + source.gauss(0, 6)
         return [
-            min(98, max(43, round(70 * time / 7.7 + one))) for time, one in zip(K26.times, busy, strict=True)
+            min(98, max(43, round(66 * time / 7.7 + one))) for time, one in zip(K26.times, busy, strict=True)
         ]
 
     story = Truth(
@@ -207,6 +210,20 @@ def test_a_hang_without_figures_is_suspected_only_when_nothing_failed() -> None:
     assert unknown.certainty == "measured" and unknown.not_measured
     silent = one(seen(replace(HANG, engine={})), "nccl-hang")
     assert silent.certainty == "suspected" and silent.contradicts
+
+
+def test_a_hang_in_the_middle_of_a_window() -> None:
+    good, bad = list(events(replace(BALANCED, seconds=40))), list(events(replace(HANG, seconds=60)))
+    mixed = [*good, *(one for one in bad if one["t"] > 1040)]
+    found = observe(gather(mixed), stages_of(BALANCED), host="ct200")
+    assert one(found, "nccl-hang").numbers["silent_seconds"] == pytest.approx(20, abs=1.5)
+
+
+def test_a_load_that_ended_in_the_window_is_no_hang() -> None:
+    good, still = list(events(replace(BALANCED, seconds=40))), list(events(replace(SPIN, seconds=60)))
+    mixed = [*good, *(one for one in still if one["t"] > 1040)]
+    found = observe(gather(mixed), stages_of(BALANCED), host="ct200")
+    assert kinds(found) == ["idle-spin", "balanced"]
 
 
 def test_busy_decoding_is_no_hang() -> None:

@@ -1,6 +1,6 @@
 """Runs with an engine's own interpreter: builds one of its attention back ends on a real KV pool of a later stage.
 
-`python cure_driver.py MODULE CLASS POOL START_LAYER` prints what the back end took as head dimension, or its error.
+`python cure_driver.py MODULE CLASS POOL START_LAYER...` prints what the back end took as head dimension, or its error.
 The pool and the back end are the engine's; the model runner around them is made of ones.
 """
 
@@ -50,8 +50,8 @@ class Absent:
         pass
 
 
-def main(module_name: str, class_name: str, pool_name: str, start_layer: str) -> None:
-    """Build the back end on the pool."""
+def main(module_name: str, class_name: str, pool_name: str, *start_layers: str) -> None:
+    """Build the back end on a pool for each start layer."""
     finders: list[Any] = sys.meta_path
     finders.extend(Absent(name) for name in ABSENT)
     tolerate_newer_libraries()
@@ -62,13 +62,17 @@ def main(module_name: str, class_name: str, pool_name: str, start_layer: str) ->
             setattr(module, name, One(1))
         elif name in NONE:
             setattr(module, name, lambda *_, **__: None)
-    pool = make_pool(pool_name, int(start_layer))
+    load("torch").ops.sgl_kernel = MagicMock()  # the CPU's kernels, of which nothing is called here
+    backend = getattr(module, class_name)
+    print(json.dumps([build(backend, make_pool(pool_name, int(start))) for start in start_layers]))
+
+
+def build(backend: Any, pool: Any) -> Any:
+    """The head dimension that the back end takes from the pool, or the error it dies of."""
     try:
-        backend = getattr(module, class_name)(make_runner(pool))
+        return backend(make_runner(pool)).v_head_dim
     except Exception as error:
-        print(json.dumps({"error": f"{type(error).__name__}: {error}"}))
-    else:
-        print(json.dumps({"v_head_dim": backend.v_head_dim}))
+        return f"{type(error).__name__}: {error}"
 
 
 def make_pool(name: str, start_layer: int) -> Any:

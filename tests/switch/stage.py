@@ -18,13 +18,17 @@ from tests.lab import Host, Lab
 
 DEPLOY: Final = Path(sys.executable).with_name("deploy")
 FIRST_PORT: Final = 30001
-GPUS: Final = 64
+GPUS: Final = 16
 T = TypeVar("T")
 
 # Every profile loads in a moment; each failing one fails in a way of its own.
 BASE: Final[dict[str, Any]] = {
     "memory_fraction": 0.88,
-    "environment": {"STANDIN_LOAD_SECONDS": "0.3", "STANDIN_GPU_RELEASE_SECONDS": "0.1"},
+    "environment": {
+        "STANDIN_LOAD_SECONDS": "0.3",
+        "STANDIN_DRAIN_POLL_SECONDS": "0.1",
+        "STANDIN_GPU_RELEASE_SECONDS": "0.1",
+    },
     "drain_seconds": 20,
     "deadlines": {"ready_seconds": 60, "gpu_release_seconds": 20},
 }
@@ -113,16 +117,16 @@ class Stage:
             self.write(f"profile-{name}", {"profiles": {name: {"extends": "base", **profile}}})
 
     def service(self, name: str = "", **more: Any) -> Service:
-        """One more service, with a port and two GPUs that no other has."""
+        """One more service, with a port of its own and two GPUs that its neighbours do not have; four are left free."""
         self.count += 1
         name = name or f"s{self.count}"
-        gpus = [2 * self.count % GPUS, (2 * self.count + 1) % GPUS]
+        first = 2 * self.count % (GPUS - 4)
         service = {
             "model_path": "/models/k26",
             "served_model_name": f"model-{name}",
             "port": FIRST_PORT + self.count,
             "engine": {"python": "/opt/sglang/bin/python"},
-            "gpus": gpus,
+            "gpus": [first, first + 1],
             **more,
         }
         self.write(f"service-{name}", {"services": {name: service}})

@@ -6,10 +6,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
-from tests.switch.conftest import NewService
 from tests.switch.stage import Ran, Service, Stage, ended, eventually
 
 pytestmark = pytest.mark.lab
@@ -23,129 +24,161 @@ IMPATIENT = (
 )
 
 
-@pytest.fixture
-def service(rough: Stage, rough_service: NewService) -> Iterator[Service]:
-    """Release 1 serves; the profile `slow` takes long enough for something to happen."""
-    rough.profiles({"slow": {"tensor_parallel": 1, "environment": {"STANDIN_LOAD_SECONDS": "4"}}})
-    service = rough_service()
+@dataclass
+class Move:
+    """A slow switch of the service from the release that serves to a new one."""
+
+    service: Service
+    old: str
+    new: str
+    release: int
+
+    def start(self, *words: str, **how: Any) -> subprocess.Popen[str]:
+        return self.service.start_switch(self.new, *words, **how)
+
+    def assert_committed(self) -> None:
+        self.service.assert_serves(self.new, self.service.state()["release"])
+
+    def assert_rolled_back(self) -> None:
+        self.service.assert_serves(self.old, self.release)
+
+    def assert_told_later(self, outcome: str, code: int) -> None:
+        """attach, status and history say what the host's own record says."""
+        said = self.service.deploy("attach")
+        assert (said.code, said.json["outcome"]) == (code, outcome), str(said)
+        now = self.service.status()
+        assert (now["state"], now["transaction"], now["drift"]) == ("serving", None, [])
+        last = self.service.history()[-1]
+        assert (last["outcome"], last["profile"]) == (outcome, self.new)
+        assert said.json["serving_release"] == now["release"] == last["serving_release"]
+
+
+@pytest.fixture(scope="module")
+def service(rough: Stage) -> Iterator[Service]:
+    """One service for the module; two profiles that load long enough for something to happen."""
+    slow = {"tensor_parallel": 1, "environment": {"STANDIN_LOAD_SECONDS": "4"}}
+    rough.profiles({"slow-a": slow, "slow-b": slow})
+    service = rough.service()
     service.serve("tp1")
     yield service
+    service.remove()
+
+
+@pytest.fixture
+def move(rough: Stage, service: Service) -> Iterator[Move]:
+    """From whatever serves to the slow profile that does not; the host is whole again afterwards."""
+    state = service.state()["result"]
+    old = next(e["profile"] for e in reversed(service.history()) if e["release"] == state["serving_release"])
+    yield Move(service, old, "slow-b" if old == "slow-a" else "slow-a", state["serving_release"])
     if not rough.host.running:
         rough.host.power_on()
     rough.host.restore()
+    service.wait_closed(60)
 
 
-def assert_told_later(service: Service, outcome: str, code: int) -> None:
-    """attach, status and history say what the host's own record says."""
-    said = service.deploy("attach")
-    assert (said.code, said.json["outcome"]) == (code, outcome), str(said)
-    now = service.status()
-    assert (now["state"], now["transaction"], now["drift"]) == ("serving", None, [])
-    last = service.history()[-1]
-    assert (last["outcome"], last["profile"]) == (outcome, "slow")
-    assert said.json["serving_release"] == now["release"] == last["serving_release"]
-
-
-def test_controller_killed_right_after_the_old_service_stopped(service: Service) -> None:
-    running = service.start_switch("slow")
-    service.wait_for("start", "ready")
-    assert not service.completion()
+def test_controller_killed_right_after_the_old_service_stopped(move: Move) -> None:
+    running = move.start()
+    move.service.wait_for("start", "ready")
+    assert not move.service.completion()
     running.kill()
     running.communicate()
     assert running.returncode == -signal.SIGKILL
-    state = service.wait_closed(60)
+    state = move.service.wait_closed(60)
     assert state["outcome"] == "committed"
-    service.assert_serves("slow", 2)
-    assert_told_later(service, "committed", 0)
+    move.assert_committed()
+    move.assert_told_later("committed", 0)
 
 
-def test_controller_killed_while_a_bad_release_starts(rough: Stage, service: Service) -> None:
+def test_controller_killed_while_a_bad_release_starts(rough: Stage, move: Move) -> None:
     fault = {"STANDIN_FAIL": "exit-1", "STANDIN_FAIL_AFTER_SECONDS": "3", "STANDIN_LOAD_SECONDS": "30"}
-    rough.profiles({"slow": {"tensor_parallel": 1, "environment": fault}})
-    running = service.start_switch("slow")
-    service.wait_for("ready")
+    rough.profiles({"bad": {"tensor_parallel": 1, "environment": fault}})
+    move.new = "bad"
+    running = move.start()
+    move.service.wait_for("ready")
     running.kill()
     running.communicate()
-    assert service.wait_closed(60)["outcome"] == "rolled-back"
-    service.assert_serves("tp1", 1)
-    assert_told_later(service, "rolled-back", 3)
+    assert move.service.wait_closed(60)["outcome"] == "rolled-back"
+    move.assert_rolled_back()
+    move.assert_told_later("rolled-back", 3)
 
 
-def test_ctrl_c_leaves_it_running_and_says_how_to_follow(service: Service) -> None:
-    running = service.start_switch("slow")
-    service.wait_for("ready")
+def test_ctrl_c_leaves_it_running_and_says_how_to_follow(move: Move) -> None:
+    running = move.start()
+    move.service.wait_for("ready")
     running.send_signal(signal.SIGINT)
     ran = ended(running, 20)
     error = ran.json["error"]
     assert (ran.code, error["exit_code"]) == (130, 130)
-    assert error["hint"] == f"deploy attach --host ct201 --service {service.name}"
-    assert not service.state()["closed"]
-    again = service.stage.start(*error["hint"].split()[1:])
+    assert error["hint"] == f"deploy attach --host ct201 --service {move.service.name}"
+    assert not move.service.state()["closed"]
+    again = move.service.stage.start(*error["hint"].split()[1:])
     assert again.stderr is not None and "staged" in again.stderr.readline()
     again.send_signal(signal.SIGINT)
     left = ended(again, 20)
     assert left.code == 130, str(left)
     assert "goes on" in left.err and "deploy attach" in left.err
-    ran = service.stage.deploy(*error["hint"].split()[1:], "--json")
+    ran = move.service.stage.deploy(*error["hint"].split()[1:], "--json")
     assert (ran.code, ran.json["outcome"]) == (0, "committed")
-    service.assert_serves("slow", 2)
+    move.assert_committed()
 
 
-def test_network_gone_for_five_seconds(service: Service) -> None:
-    running = service.start_switch("slow")
-    service.wait_for("stop", "start", "ready")
-    service.stage.host.cut()
+def test_network_gone_for_five_seconds(move: Move) -> None:
+    running = move.start()
+    move.service.wait_for("stop", "start", "ready")
+    move.service.stage.host.cut()
     subprocess.run(["sleep", "5"], check=True)  # the fault itself takes that long
-    service.stage.host.restore()
+    move.service.stage.host.restore()
     ran = ended(running)
     assert (ran.code, ran.json["outcome"]) == (0, "committed"), str(ran)
     assert "connection lost" in ran.err
     assert ran.err.count("commit ") == 1  # each event is told once
-    service.assert_serves("slow", 2)
+    move.assert_committed()
 
 
-def test_sshd_drops_the_session(service: Service) -> None:
-    running = service.start_switch("slow")
-    service.wait_for("ready")
-    service.stage.host.run("kill $(pgrep -f '^sshd: root@notty')")
+def test_sshd_drops_the_session(move: Move) -> None:
+    running = move.start()
+    move.service.wait_for("ready")
+    move.service.stage.host.run("kill $(pgrep -f '^sshd: root@notty')")
     ran = ended(running)
     assert (ran.code, ran.json["outcome"]) == (0, "committed"), str(ran)
     assert "connection lost" in ran.err
     assert ran.err.count("check ") == ran.err.count("commit ") == 1
 
 
-def test_network_gone_for_good(service: Service) -> None:
-    words = ("switch", "--service", service.name, "--profile", "slow", "-y", "--json")
-    running = service.stage.start(*words, program=IMPATIENT)
-    service.wait_for("stop", "start", "ready")
-    service.stage.host.cut()
+def test_network_gone_for_good(move: Move) -> None:
+    words = ("switch", "--service", move.service.name, "--profile", move.new, "-y", "--json")
+    running = move.service.stage.start(*words, program=IMPATIENT)
+    move.service.wait_for("stop", "start", "ready")
+    move.service.stage.host.cut()
     ran = ended(running)
     error = ran.json["error"]
     assert ran.code == 5, str(ran)
     assert "goes on there" in error["message"]
-    assert error["hint"] == f"deploy attach --host ct201 --service {service.name}"
-    assert service.wait_closed(60)["outcome"] == "committed"
-    service.assert_serves("slow", 2)
-    service.stage.host.restore()
-    assert_told_later(service, "committed", 0)
+    assert error["hint"] == f"deploy attach --host ct201 --service {move.service.name}"
+    assert move.service.wait_closed(60)["outcome"] == "committed"
+    move.assert_committed()
+    move.service.stage.host.restore()
+    move.assert_told_later("committed", 0)
 
 
 @pytest.mark.parametrize("position", ["stop", "ready"])
-def test_activation_process_killed(service: Service, position: str) -> None:
-    running = service.start_switch("slow")
-    service.wait_for(position)
-    service.stage.host.run(["systemctl", "kill", "--signal=KILL", f"deployer-activate@{service.name}"])
+def test_activation_process_killed(move: Move, position: str) -> None:
+    running = move.start()
+    move.service.wait_for(position)
+    move.service.stage.host.run(
+        ["systemctl", "kill", "--signal=KILL", f"deployer-activate@{move.service.name}"]
+    )
     ran = ended(running)
     assert (ran.code, ran.json["outcome"]) == (0, "committed"), str(ran)
-    assert service.state()["runs"] == 2
-    service.assert_serves("slow", 2)
+    assert move.service.state()["runs"] == 2
+    move.assert_committed()
     assert ran.json["downtime_seconds"] > 4 if position == "ready" else True
 
 
-def test_power_cut_while_the_new_one_starts(service: Service) -> None:
-    host = service.stage.host
-    running = service.start_switch("slow")
-    service.wait_for("ready")
+def test_power_cut_while_the_new_one_starts(move: Move) -> None:
+    host = move.service.stage.host
+    running = move.start()
+    move.service.wait_for("ready")
     before = host.boot_id()
     host.power_off()
     host.power_on()
@@ -155,23 +188,23 @@ def test_power_cut_while_the_new_one_starts(service: Service) -> None:
     assert (ran.code, outcome["outcome"]) == (3, "rolled-back"), str(ran)
     assert outcome["diagnosis"]["cause"] == "host-restarted"
     assert "connection lost" in ran.err and "resumed" in ran.err
-    service.assert_serves("tp1", 1)
-    assert_told_later(service, "rolled-back", 3)
+    move.assert_rolled_back()
+    move.assert_told_later("rolled-back", 3)
 
 
-def test_power_cut_and_nobody_watches(service: Service) -> None:
-    host = service.stage.host
-    running = service.start_switch("slow")
-    service.wait_for("ready")
+def test_power_cut_and_nobody_watches(move: Move) -> None:
+    host = move.service.stage.host
+    running = move.start()
+    move.service.wait_for("ready")
     running.kill()
     running.communicate()
     host.power_off()
     host.power_on()
-    assert service.wait_closed(60)["outcome"] == "rolled-back"
-    service.assert_serves("tp1", 1)
+    assert move.service.wait_closed(60)["outcome"] == "rolled-back"
+    move.assert_rolled_back()
     host.reboot()  # and it stays so
-    eventually("serves after a boot", service.completion, 60)
-    service.assert_serves("tp1", 1)
+    eventually("serves after a boot", move.service.completion, 60)
+    move.assert_rolled_back()
 
 
 def test_status_of_a_frozen_host_does_not_hang(rough: Stage) -> None:

@@ -11,7 +11,7 @@ from .subject import Subject
 MIB, GIB = 1 << 20, 1 << 30
 LEAST_SHARED = 64 * MIB  # below this NCCL and the schedulers' queues end in a bus error
 LITTLE_SHARED = GIB
-LITTLE_CACHE = 5 * GIB
+LITTLE_CACHE = GIB
 
 
 def _free(path: str) -> int:

@@ -13,7 +13,9 @@ TELLS = re.compile(
     r"health check|max_total_num_tokens|sigquit|sigterm|died|crashed|shards|server_args=|out of memory",
     re.I,
 )
+READY = "The server is fired up and ready to roll"
 LINES_PER_SECOND = 400
+RECENT_SECONDS = 5.0
 LONGEST = 2000
 
 
@@ -67,3 +69,9 @@ class JournalStream(Stream):
             self.left_out += 1
             return
         yield {"event": "line", "t": round(at, 3), "text": redact(message[:LONGEST], self.secrets)}
+        if self.invocation and READY in message:
+            # The start is told; what an engine wrote in days of serving since then is not read.
+            self.invocation = None
+            if now - at > RECENT_SECONDS:
+                self.cursor = None
+                self.again(now)

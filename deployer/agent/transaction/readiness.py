@@ -139,7 +139,7 @@ class Climb:
                 message,
                 hint=f"deploy logs --release {self.activation_release()}",
                 evidence="\n".join(self.reader.tail[-5:])[:1000],
-                permanent=cause == "engine-ended",
+                permanent=cause in ("engine-ended", "nccl-hang"),
             )
         raise StepFailed(
             root.cause, f"{message}: {root.cause}", root.hint, root.evidence, root.permanent, root.rank
@@ -158,11 +158,22 @@ class Climb:
         elif self.elapsed() - self.alive_at > limit / 2 and self._gpu_memory_moved():
             self.alive_at = self.elapsed()
         elif self.elapsed() - self.alive_at > limit:
+            spins = self._gpus_spin()
             self._fail_by_journal(
                 f"no sign of life for {limit:.0f} s (no journal line, no reading, no change of GPU "
-                f"memory) at rung {RUNGS[self.rung]}",
-                cause="stalled",
+                f"memory) at rung {RUNGS[self.rung]}"
+                + (": all GPUs are busy and wait for each other; try NCCL_P2P_DISABLE=1" if spins else ""),
+                cause="nccl-hang" if spins else "stalled",
             )
+
+    def _gpus_spin(self) -> bool:
+        """The signature of a hang between GPUs: nothing moves, and yet every one is busy."""
+        wanted = set(self.activation.get("gpus") or ())
+        try:
+            busy = [gpu.utilisation_percent or 0.0 for gpu in self.tx.ports.gpus.read() if gpu.number in wanted]
+        except GpuError:
+            return False
+        return len(busy) > 1 and min(busy) >= 95
 
     def _gpu_memory_moved(self) -> bool:
         if not self.activation.get("gpus"):

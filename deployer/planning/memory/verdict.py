@@ -1,5 +1,8 @@
 """The plan: does it fit, with how many KV tokens, which stage binds, and what would be better."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from deployer.errors import UsageError
 from deployer.planning.memory.advice import (
     better_partition,
@@ -18,6 +21,7 @@ from deployer.planning.memory.layout import Layout, layout_of
 from deployer.planning.memory.model_config import ModelConfig, read_model_config
 from deployer.planning.memory.split import split_layers
 from deployer.planning.memory.weights import Weights, weigh
+from deployer.planning.preflight import error, warning
 from deployer.schema.memory import (
     GIB,
     AppliedCorrection,
@@ -29,6 +33,7 @@ from deployer.schema.memory import (
     StageMemory,
     Verdict,
 )
+from deployer.schema.outcome import Finding
 from deployer.schema.profile import Profile
 from deployer.schema.versions import Release
 
@@ -47,6 +52,7 @@ def plan_memory(
     """The memory of a resolved profile on a place, by the rules of an engine release."""
     usable(checkpoint)
     model = read_model_config(checkpoint.config or {}, checkpoint.quantization)
+    model = replace(model, context_length=profile.context_length or model.context_length)
     layout = layout_of(profile, version)
     case = _case(profile, model, layout, checkpoint, place, version, draft, correction)
     mib = place.total_bytes // MIB
@@ -80,9 +86,12 @@ def plan_memory(
         kv=case.budget,
         kv_dtype=case.cache,
         max_total_tokens=tokens,
-        max_total_tokens_after_absorption=case.tokens(case.absorbed) if model.latent else None,
+        # Measured weights hold these copies already.
+        max_total_tokens_after_absorption=(
+            case.tokens(case.absorbed) if model.latent and correction is None else None
+        ),
         token_pools=layout.replicas * layout.attention_replicas,
-        context_length=profile.context_length or model.context_length,
+        context_length=model.context_length,
         layer_partition=tuple(each.layers for each in case.spans),
         graphs_bytes=graphs,
         findings=(
@@ -94,6 +103,16 @@ def plan_memory(
         assumptions=tuple(_assumptions(case, place)),
         correction=_applied(correction),
     )
+
+
+def fit_findings(plan: MemoryPlan) -> Iterator[Finding]:
+    """The plan as findings of a check before a stop: what cannot fit forbids it, what is tight is told."""
+    hint = plan.suggestions[0].text if plan.suggestions else ""
+    if plan.verdict is Verdict.DOES_NOT_FIT:
+        yield error("does-not-fit", f"{plan.profile} does not fit: {plan.summary}", hint)
+    elif plan.verdict is Verdict.TIGHT:
+        yield warning("memory-tight", f"{plan.profile} may not start: {plan.summary}", hint)
+    yield from (finding for finding in plan.findings if finding.severity == "error")
 
 
 def _case(
@@ -230,7 +249,7 @@ def _assumptions(case: Case, place: Place) -> list[str]:
         found.append(
             f"the vision tower ({case.weights.vision / GIB:.2f} GiB) is counted whole on every GPU of every stage"
         )
-    if case.model.latent:
+    if case.model.latent and not case.extra_bytes:
         copies = max(case.absorbed)
         found.append(
             f"after the load MLA keeps copies of kv_b_proj: {copies / GIB:.2f} GiB on the fullest stage, not in "

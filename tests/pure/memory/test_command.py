@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from deployer.agent.checkpoint import read_model
 from deployer.cli.app import run
+from deployer.operations import plan as plan_operation
 from deployer.operations.plan import place_of, plan_on_host
 from deployer.schema.facts import GpuNow, GpuProcess, GpusNow, HostFacts
 from deployer.schema.inventory import Desired
 from deployer.schema.loading import load_inventory
-from deployer.schema.memory import GIB
+from deployer.schema.memory import GIB, Checkpoint
 from tests.pure.memory.models import SMALL_KIMI, kimi_tensors, write_model
 
 INVENTORY = str(Path(__file__).parents[3] / "inventories" / "ct200")
@@ -24,6 +24,12 @@ MIB = 1 << 20
 def no_corrections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("DEPLOY_INVENTORY", raising=False)
+
+
+@pytest.fixture
+def read_once(kimi: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The large model's 207,000 headers are read once a session, not by every test that shows them."""
+    monkeypatch.setattr(plan_operation, "read_checkpoint", lambda model, revision="main": kimi)
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +96,7 @@ def test_side_by_side(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert text.splitlines()[1].split() == ["tp4", "pp4", "ep4"]
 
 
+@pytest.mark.usefixtures("read_once")
 def test_text(kimi_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     assert run(words(kimi_folder, "--profile", "pp8", "-i", INVENTORY)) == 0
@@ -99,6 +106,7 @@ def test_text(kimi_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch
         assert word in text
 
 
+@pytest.mark.usefixtures("read_once")
 def test_does_not_fit(kimi_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old = [word if word != "0.5.10" else "0.5.5" for word in words(kimi_folder, "--profile", "pp8")]
     found = document(capsys, *old, "-i", INVENTORY)
@@ -244,19 +252,19 @@ def test_gpus_that_cannot_be_read_are_taken_from_the_inventory() -> None:
 
 
 class Channel:
-    """A host that answers one conversation with this machine's own agent code."""
+    """A host that answers one conversation."""
 
     host = "ct200"
     channels_opened = 0
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, model: Checkpoint) -> None:
+        self.model = model
 
     def converse(self, verb: str, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         self.channels_opened += 1
         assert verb == "checkpoint"
         assert request["models"] == ["/models/Kimi-K2.6"]
-        model = {**read_model(str(self.folder), request["hubs"]), "path": "/models/Kimi-K2.6"}
+        model = {**self.model.model_dump(mode="json"), "path": "/models/Kimi-K2.6"}
         now = facts(*(gpu(n, 600) for n in range(8))).model_dump(mode="json")
         yield {"event": "result", "models": [model], "facts": now}
 
@@ -264,8 +272,8 @@ class Channel:
         pass
 
 
-def test_one_conversation_for_all_profiles(kimi_folder: Path) -> None:
-    channel = Channel(kimi_folder)
+def test_one_conversation_for_all_profiles(kimi: Checkpoint) -> None:
+    channel = Channel(kimi)
     plans = plan_on_host([desired("tp8"), desired("pp8")], channel, free_gib=95)
     assert channel.channels_opened == 1
     assert [plan.max_total_tokens for plan in plans] == [193_280, 970_879]

@@ -182,6 +182,7 @@ class Lifecycle:
         os.setsid()
         if os.fork():
             os._exit(0)
+        os.closerange(3, 1024)  # else it would hold the port too
         set_title("standin-orphan")
         gpus.claim(self.ranks[-1].gpu, 8000, 0.1)
         while True:

@@ -1,0 +1,105 @@
+"""Trials in the controller's state folder, and whether a trial's budgets still allow its next leg."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from deployer.bench.recordings import load, runs_folder, state_folder, write_whole
+from deployer.bench.tournament import leg_seconds
+from deployer.errors import UsageError
+from deployer.schema.bench import Run
+from deployer.schema.facts import ServiceNow
+from deployer.schema.trial import Leg, Trial
+
+
+def trials_folder() -> Path:
+    """Where trials are written down."""
+    return state_folder() / "trials"
+
+
+def keep(trial: Trial) -> Trial:
+    """Write the trial as it stands, and give it back."""
+    write_whole(trials_folder() / f"{trial.trial}.json", trial.model_dump_json(indent=1))
+    return trial
+
+
+def find_trial(name: str) -> Trial:
+    """A trial by its name or the beginning of it; `last` is the newest."""
+    paths = sorted(trials_folder().glob("*.json"))
+    found = paths if name == "last" else [path for path in paths if path.stem.startswith(name)]
+    if not found:
+        raise UsageError(f"no trial is called {name!r}", where=str(trials_folder()))
+    try:
+        return Trial.model_validate_json(found[-1].read_bytes())
+    except ValidationError as error:
+        raise UsageError(
+            f"is no trial of this version: {error.errors()[0]['msg']}", where=str(found[-1])
+        ) from error
+
+
+def run_of(leg: Leg) -> Run:
+    """The recording of a leg that was measured."""
+    return load(runs_folder() / f"{leg.run}.json")
+
+
+def reference(trial: Trial, leg: Leg) -> Run | None:
+    """What a leg is judged against: the first run under the same load, of the incumbent, else of another profile."""
+    before = [
+        each for each in trial.legs if each.run and each.wanted == leg.wanted and each.profile != leg.profile
+    ]
+    before.sort(key=lambda each: each.profile != trial.incumbent_profile)
+    return run_of(before[0]) if before else None
+
+
+def runs_by_profile(trial: Trial) -> dict[str, list[Run]]:
+    """All recordings of a trial."""
+    runs: dict[str, list[Run]] = {}
+    for leg in trial.legs:
+        if leg.run:
+            runs.setdefault(leg.profile, []).append(run_of(leg))
+    return runs
+
+
+def ready_seconds(now: ServiceNow | None, profile: str | None) -> float | None:
+    """Seconds to ready of a profile as last measured on the host."""
+    measured = now.measured if now is not None else ()
+    known = [each for each in measured if each.profile == profile and each.ready_seconds is not None]
+    return max(known, key=lambda each: each.release).ready_seconds if known else None
+
+
+def expectation(
+    trial: Trial, ready: dict[str, float | None], now: ServiceNow | None
+) -> dict[str, float | None]:
+    """How long all of it takes, and how long nothing serves; None where this host has never shown it."""
+    serving, downtimes, measuring = trial.incumbent_profile, list[float | None](), list[float | None]()
+    for leg in (leg for leg in trial.legs if not leg.result):
+        if leg.profile != serving or leg.restart:
+            downtimes.append(ready.get(leg.profile))
+        serving = leg.profile
+        measuring.append(leg_seconds(leg.wanted))
+    if serving != trial.incumbent_profile and trial.incumbent_profile is not None:
+        downtimes.append(ready_seconds(now, trial.incumbent_profile))
+    downtime = None if None in downtimes else sum(each or 0.0 for each in downtimes)
+    bench = None if None in measuring else sum(each or 0.0 for each in measuring)
+    both = None if downtime is None or bench is None else downtime + bench
+    return {"expected_seconds": both, "expected_downtime_seconds": downtime}
+
+
+def over_budget(trial: Trial, leg: Leg, now: ServiceNow | None) -> str | None:
+    """Why there is no time left for a leg and the way home; an unknown start counts as the slowest known one."""
+    spent = (datetime.now(UTC) - datetime.fromisoformat(trial.started_at)).total_seconds()
+    limit = trial.time_budget_seconds
+    if limit is not None and spent + (leg_seconds(leg.wanted) or 0.0) > limit:
+        return f"the time budget of {limit:.0f} s is spent"
+    if trial.downtime_budget_seconds is None:
+        return None
+    known = [each.ready_seconds or 0.0 for each in (now.measured if now is not None else ())]
+    slowest = max([*known, *(each.ready_seconds or 0.0 for each in trial.legs)], default=0.0)
+    serves = now is not None and now.profile == leg.profile and not leg.restart
+    there = 0.0 if serves else ready_seconds(now, leg.profile) or slowest
+    at_home = leg.profile == trial.incumbent_profile or trial.incumbent_profile is None
+    home = 0.0 if at_home else ready_seconds(now, trial.incumbent_profile) or slowest
+    if trial.downtime_seconds + there + home <= trial.downtime_budget_seconds:
+        return None
+    return f"the downtime budget of {trial.downtime_budget_seconds:.0f} s would not be kept"

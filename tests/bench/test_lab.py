@@ -1,0 +1,225 @@
+"""bench and trial on a lab host: real systemd, sshd, switches; a stand-in engine of a speed that its profile says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lab import Lab
+from tests.lab.fixtures import require_lab
+from tests.lab.lab import take_down_stale
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
+
+DEPLOY = Path(sys.executable).with_name("deploy")
+BASE = {
+    "memory_fraction": 0.88,
+    "metrics": True,
+    "drain_seconds": 10,
+    "tensor_parallel": 8,
+    "deadlines": {"ready_seconds": 60},
+    "environment": {"STANDIN_LOAD_SECONDS": "0.3", "STANDIN_GPU_RELEASE_SECONDS": "0.1"},
+}
+
+
+def _profile(speed: int, **more: str) -> dict[str, Any]:
+    return {"extends": "base", "environment": {"STANDIN_TOKENS_PER_SECOND": str(speed)} | more}
+
+
+PROFILES = {
+    "base": BASE,
+    "usual": _profile(100),
+    "slow": _profile(40),
+    "fast": _profile(200),
+    "bad": _profile(100, STANDIN_FAIL="exit-1"),
+    "pp8": {"extends": "base", "tensor_parallel": 1, "pipeline_parallel": 8, "attention_backend": "triton"},
+}
+
+
+@dataclass
+class Place:
+    """A lab host, its inventory, and the state folder of a controller."""
+
+    lab: Lab
+    inventory: Path
+    state: Path
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("DEPLOY")}
+        named = {"XDG_STATE_HOME": str(self.state), "DEPLOY_DEBUG_CHANNELS": "1", "NO_COLOR": "1"}
+        return subprocess.Popen(
+            self.lab.argv_in([str(DEPLOY), *words]),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=kept | named,
+        )
+
+    def deploy(self, *words: str, code: int = 0) -> tuple[dict[str, Any], str]:
+        """The answer of a command, and what it said meanwhile."""
+        process = self.start(*words, "--json")
+        out, err = process.communicate(timeout=400)
+        assert process.returncode == code, f"{process.returncode}\n{out}\n{err}"
+        document: dict[str, Any] = json.loads(out)
+        return document, err
+
+    def serving(self) -> tuple[str, int]:
+        document, _ = self.deploy("status")
+        (service,) = document["hosts"][0]["services"]
+        assert service["state"] == "serving"
+        return service["profile"], service["release"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    require_lab()
+    take_down_stale()
+    folder = tmp_path_factory.mktemp("trial")
+    with Lab.up(f"bench-{os.getpid()}", ("ct200",), inventory=folder / "inventory", owner=os.getpid()) as lab:
+        (folder / "inventory" / "profiles.yaml").write_text(json.dumps({"profiles": PROFILES}))
+        found = Place(lab, folder / "inventory", folder / "state")
+        found.deploy("switch", "--profile", "usual", "-y")
+        yield found
+
+
+def test_a_service_is_measured_through_its_host(place: Place) -> None:
+    document, err = place.deploy("bench", "--concurrency", "1,8", "--requests", "24", "--output-tokens", "64")
+    subject = document["subject"]
+    assert (subject["host"], subject["service"], subject["profile"]) == ("ct200", "k26", "usual")
+    assert subject["route"] == "ssh" and subject["model"] == "kimi-k2.6"
+    assert subject["engine"]["version"] == "0.5.10" and len(subject["gpus"]) == 8
+    assert subject["ready_seconds"] > 0 and subject["unit_digest"]
+    for level in document["levels"]:
+        assert level["failed"] == 0 and level["output_tokens_total"] == 24 * 64
+        assert level["cross_check"]["agrees"], level["cross_check"]
+        assert level["cache_flushed"]
+        # The stand-in makes 100 tokens a second for each request, by its own clock.
+        assert level["output_tokens_per_s"] == pytest.approx(100 * level["concurrency"], rel=0.08)
+    assert "channels ct200: 1" in err  # the host is asked what serves; the load takes no exec channel
+
+
+def test_a_trial_finds_the_best_and_goes_home(place: Place) -> None:
+    before = place.serving()
+    words = [
+        "--profiles",
+        "usual,slow,bad,pp8,fast",
+        "--concurrency",
+        "4",
+        "--seconds",
+        "30",
+        "--output-tokens",
+        "64",
+    ]
+    outlook, _ = place.deploy("trial", *words)
+    assert [leg["result"] for leg in outlook["legs"]] == ["", "", "", "refused", ""]
+    assert place.serving() == before
+
+    document, _ = place.deploy("trial", *words, "-y")
+    legs = {leg["profile"]: leg for leg in document["legs"]}
+    assert {name: leg["result"] for name, leg in legs.items()} == {
+        "usual": "measured",
+        "slow": "stopped",
+        "bad": "failed",
+        "pp8": "refused",
+        "fast": "measured",
+    }
+    assert legs["bad"]["outcome"] == "rolled-back"
+    assert "triton" in legs["pp8"]["reason"]
+    (answer,) = document["answers"]
+    assert answer["profile"] == "fast" and answer["ratio_to_incumbent"] == pytest.approx(2, rel=0.1)
+    assert answer["low"] > 1.5
+    assert (
+        document["winner"] == "fast"
+        and "RTX PRO 6000" in document["sentence"]
+        and "C=4" in document["sentence"]
+    )
+    assert document["end"]["profile"] == "usual" and not document["end"]["promoted"]
+    assert document["downtime_seconds"] > 0
+    assert place.serving() == before
+    assert "decisively worse" in document["rule"]
+
+    runs = {
+        path.stem: json.loads(path.read_text()) for path in (place.state / "deployer" / "runs").glob("*.json")
+    }
+    judgement = runs[legs["slow"]["run"]]["levels"][0]["judgement"]
+    assert judgement["verdict"] == "decisively worse" and judgement["stopped_early"]
+    assert judgement["baseline_run"] == legs["usual"]["run"]
+    assert judgement["looks"][-1]["seconds"] <= 25  # of 30; each look is on record
+    compared, _ = place.deploy("compare", "usual", "slow", "--gate", "0.9", code=1)
+    assert compared["verdict"] == "FAIL"
+
+
+def test_a_lost_controller_is_resumed_and_the_winner_promoted(place: Place) -> None:
+    words = [
+        "--profiles",
+        "fast,usual",
+        "--concurrency",
+        "2",
+        "--seconds",
+        "3",
+        "--output-tokens",
+        "32",
+        "--promote",
+        "-y",
+    ]
+    process = place.start("trial", *words)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "[ct200]" in line and "stop " in line:
+            break
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.communicate()
+    (path,) = [
+        p
+        for p in (place.state / "deployer" / "trials").glob("*.json")
+        if not json.loads(p.read_text())["ended_at"]
+    ]
+    document, _ = place.deploy("trial", "--resume", path.stem)
+    assert [leg["result"] for leg in document["legs"]] == ["measured", "measured"]
+    assert document["end"]["profile"] == "fast" and document["end"]["promoted"]
+    profile, _ = place.serving()
+    assert profile == "fast"
+    again, _ = place.deploy("trial", "--resume", "last")
+    assert again["trial"] == document["trial"]
+
+
+def test_budgets_and_ctrl_c(place: Place) -> None:
+    before = place.serving()
+    load = ["--concurrency", "2", "--seconds", "3", "--output-tokens", "32", "-y"]
+    document, _ = place.deploy("trial", "--profiles", f"{before[0]},slow", "--downtime-budget", "0.5s", *load)
+    assert [leg["result"] for leg in document["legs"]] == ["measured", "skipped"]
+    assert document["downtime_seconds"] == 0
+
+    process = place.start("trial", "--profiles", f"{before[0]},slow", *load[:3], "60", *load[4:], "--json")
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "measuring" in line:
+            break
+    time.sleep(2)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert json.loads(out)["legs"][0]["result"] == "interrupted"
+    assert place.serving() == before
+
+
+def test_knobs_are_swept_by_halving(place: Place) -> None:
+    words = ["--profiles", "usual", "--vary", "max_running_requests=1,2,4,8", "--concurrency", "4"]
+    document, _ = place.deploy("trial", *words, "--output-tokens", "32")
+    assert [leg["profile"] for leg in document["legs"]] == [
+        f"usual.max-running-requests-{count}" for count in (1, 2, 4, 8)
+    ]
+    assert {leg["wanted"]["seconds"] for leg in document["legs"]} == {20.0}
+    assert all(not leg["result"] for leg in document["legs"]), document["legs"]
