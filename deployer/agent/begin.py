@@ -114,6 +114,8 @@ def _release(request: Dict[str, Any], paths: ServiceLayout, store: Store) -> int
         "created_by": request["holder"],
         "engine": request.get("engine", {}),
         "patch_entries": request.get("patches", []),
+        # What a later rollback to this release looks at, too; what was asked for this once is not kept.
+        "preflight": {k: v for k, v in request.get("preflight", {}).items() if k not in ("deep", "ignore")},
     }
     return store.add_release(record, contents)
 

@@ -2,9 +2,9 @@
 
 import json
 import os
-from typing import Any, Dict
+from typing import Any, Dict, List
 
-from .systemd import run
+from .systemd import as_user, run
 
 FIND = """
 import importlib.metadata, importlib.util, json, sys
@@ -22,12 +22,22 @@ print(json.dumps({"version": version, "package": folder, "python": "%d.%d.%d" % 
 """
 
 
+def as_its_owner(python: str) -> List[str]:
+    """Words that make a command run as whoever may change this interpreter, so that root never runs another's code."""
+    folder = os.path.dirname(python)
+    for path in (python, folder, os.path.dirname(folder)):
+        found = os.lstat(path)
+        if found.st_uid:
+            return as_user(found.st_uid, found.st_gid)
+    return []
+
+
 def find_engine(python: str) -> Dict[str, Any]:
     """Version and package folder of the SGLang that this interpreter imports; `error` says what is wrong."""
     if not os.path.isabs(python) or not os.path.exists(python):
         return {"python": python, "error": f"there is no interpreter {python} on this host"}
     # -P is 3.11+; -I keeps the current folder and PYTHON* variables out, as the unit does.
-    ran = run([python, "-I", "-c", FIND], seconds=30)
+    ran = run([*as_its_owner(python), python, "-I", "-c", FIND], seconds=30)
     try:
         found: Dict[str, Any] = json.loads(ran.output.splitlines()[-1])
     except (IndexError, ValueError):

@@ -298,10 +298,17 @@ def _adopted_drift(activation: Dict[str, Any], shown: Dict[str, str]) -> List[st
     """Of a unit that others wrote only what changed since it was adopted counts."""
     found = []
     if sorted(shown.get("DropInPaths", "").split()) != sorted(activation["adopted"]["drop_ins"]):
-        found.append(f"its drop-ins changed since it was adopted: {shown.get('DropInPaths') or 'none are left'}")
+        found.append(
+            f"its drop-ins changed since it was adopted: {shown.get('DropInPaths') or 'none are left'}"
+        )
     if shown.get("NeedDaemonReload") == "yes":
         found.append("systemd has not read the file as it is now (daemon-reload)")
-    if starts_at_boot(activation) and shown.get("UnitFileState") not in ("enabled", "enabled-runtime", None, ""):
+    if starts_at_boot(activation) and shown.get("UnitFileState") not in (
+        "enabled",
+        "enabled-runtime",
+        None,
+        "",
+    ):
         found.append(f"not started at boot (unit file is {shown['UnitFileState']})")
     return found
 

@@ -66,6 +66,12 @@ def run(argv: List[str], seconds: float = 30.0, text: Optional[str] = None) -> R
     return Ran(process.returncode, output, error)
 
 
+def as_user(uid: int, gid: int) -> List[str]:
+    """Words before a command that make root run it as somebody else."""
+    ids = [f"--reuid={uid}", f"--regid={gid}", "--clear-groups"]
+    return ["setpriv", *ids, "--"] if os.geteuid() == 0 else []
+
+
 def _abandon(process: "subprocess.Popen[str]") -> None:
     """Kill it; one that a sick driver holds in state D dies later or never, and is not waited for."""
     process.kill()

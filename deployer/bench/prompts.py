@@ -28,7 +28,7 @@ _TEXT: Final = (
     "leader light voice wife police mind price report decision son view town road arm"
 )
 WORDS: Final = _TEXT.split()
-TASK: Final = "Continue this list of words with a long story that uses them all."
+TASK: Final = "Tell a long story with all these words."
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,8 @@ class PromptSource:
         tokens = self._workload.input_tokens or 128
         if self._prefix:
             tokens -= self._workload.shared_prefix_tokens
-        return f"{self._prefix}{self._text(tokens - 16)}\n{TASK}"
+        words = max(4, self._scale.words(tokens) - len(TASK.split()))
+        return f"{self._prefix}{self.fresh_words(words)}\n{TASK}"
 
     def __iter__(self) -> Iterator[str]:
         return self

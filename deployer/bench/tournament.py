@@ -94,7 +94,7 @@ def deciding(wanted: Wanted, primary: int | None = None) -> Goal:
 
 
 def next_round(trial: Trial, rates: Mapping[str, float]) -> tuple[Leg, ...]:
-    """Of a round of halving, the better half again for twice as long; at the end the best with all levels."""
+    """Of a round of halving that is over, the better half again for twice as long, until one is left."""
     last = trial.legs[-1]
     if not trial.halving or any(not leg.result for leg in trial.legs):
         return ()

@@ -18,6 +18,7 @@ COMMANDS = {
     "status": "Show what runs on the hosts, and how it differs from what was released.",
     "history": "Show every switch and rollback of a service, and how it ended.",
     "observe": "See inside a running service: which stage does what, and what that means.",
+    "top": "Watch stages, batches and queues as they are now, on several hosts.",
     "logs": "Show a service's journal, by release, without its secrets.",
     "diagnose": "Say why an engine died, from any log; needs no host.",
     "adopt": "Turn a hand-written unit, a command or a config file into a service and a profile.",

@@ -69,7 +69,15 @@ def load(folder: str | None) -> "Inventory":
     """The inventory by option, DEPLOY_INVENTORY, or ./inventories if it holds just one."""
     from deployer.schema.loading import load_inventory
 
-    return load_inventory(_folder(folder))
+    place = _folder(folder)
+    inventory = load_inventory(place)
+    for path in (place, *sorted(place.glob("*.y*ml"))):
+        if path.stat().st_mode & 0o002:
+            click.echo(
+                f"warning: everybody may write {path}, and so decide what runs as root on the hosts: chmod o-w",
+                err=True,
+            )
+    return inventory
 
 
 def _folder(folder: str | None) -> Path:

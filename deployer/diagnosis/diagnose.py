@@ -49,12 +49,8 @@ def split_runs(lines: Sequence[str]) -> list[list[str]]:
     has_arguments = False
     for line in lines:
         begins = NEW_RUN.search(line) is not None
-        if (
-            (SYSTEMD_STARTS.search(line)
-            and JOURNAL.match(line)
-            and "systemd" in line)
-            or (begins
-            and has_arguments)
+        if (SYSTEMD_STARTS.search(line) and JOURNAL.match(line) and "systemd" in line) or (
+            begins and has_arguments
         ):
             runs.append([])
             has_arguments = False

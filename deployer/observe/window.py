@@ -95,6 +95,17 @@ class Gathering:
             self.window.ended = max(self.window.ended, float(t))
         handler(event)
 
+    def forget(self, seconds: float) -> None:
+        """Keep only the newest seconds, for a watch without end."""
+        window = self.window
+        start = window.ended - seconds
+        window.readings[:] = [one for one in window.readings if one.t >= start]
+        window.batches[:] = [one for one in window.batches if one.t >= start]
+        window.lines.clear()
+        window.gaps[:] = [one for one in window.gaps if one.ended >= start]
+        for events in (window.engine, window.host, window.traffic):
+            events[:] = [one for one in events if one["t"] >= start]
+
     def _sampling(self, event: Event) -> None:
         self.window.first = event
         self.window.began = self.window.ended = float(event["t"])

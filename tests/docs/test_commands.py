@@ -80,7 +80,19 @@ def test_the_commands_of_a_page_work(page: Document, hosts: Lab, tmp_path: Path)
     if "ct201" in " ".join(page.commands):
         text = (folder / "hosts.yaml").read_text()
         (folder / "hosts.yaml").write_text(text + text.split("\n", 1)[1].replace("ct200", "ct201"))
-    environment = {**os.environ, **hosts.environment, "DEPLOY_INVENTORY": "my"}
+    environment = {
+        **os.environ,
+        **hosts.environment,
+        "DEPLOY_INVENTORY": "my",
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+    }
+    if page.name.startswith("docs/how-to/") and {"bench", "observe"} & {c.split()[1] for c in page.commands}:
+        profiles = (folder / "profiles.yaml").read_text()
+        (folder / "profiles.yaml").write_text(
+            profiles + "  tp4pp2: {tensor_parallel: 4, pipeline_parallel: 2}\n"
+        )
+        first = hosts.argv_in([str(DEPLOY), "switch", "--profile", "tp8", "-y"])
+        subprocess.run(first, env=environment, cwd=tmp_path, check=True, capture_output=True)
     seen: dict[str, int] = {}
     for command in page.commands:
         if command in RECORDED and page.name == "README.md":

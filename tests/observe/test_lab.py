@@ -179,3 +179,10 @@ def test_ctrl_c_judges_what_was_seen(service: Service) -> None:
     assert process.returncode == 0, err
     assert json.loads(out)["verdicts"]
     eventually("the end of the agent", lambda: not children(service), seconds=10)
+
+
+def test_top_shows_the_stages_of_now(service: Service) -> None:
+    ran = service.stage.deploy("top", "--service", "k26", "--seconds", "7")
+    assert ran.code == 0, str(ran)
+    assert "ct200 k26:" in ran.out
+    assert "stage 7" in ran.out and "8 layers" in ran.out

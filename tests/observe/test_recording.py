@@ -105,6 +105,16 @@ def test_a_baseline_shows_what_changed() -> None:
     assert other["efficiency"].reading.startswith("not comparable")
 
 
+def test_a_watch_without_end_forgets() -> None:
+    gathering = Gathering()
+    for event in events(BALANCED):
+        gathering.take(event)
+    gathering.forget(10)
+    window = gathering.window
+    assert window.readings and min(one.t for one in window.readings) >= window.ended - 10
+    assert window.batches and not window.lines
+
+
 class Outline(HTMLParser):
     """What a page opens, closes and fetches."""
 

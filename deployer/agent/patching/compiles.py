@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import warnings
 
+from ..engine import as_its_owner
 from ..errors import AgentError
 
 _CHECK = "import sys; compile(sys.stdin.buffer.read(), sys.argv[1], 'exec', dont_inherit=True)"
@@ -28,7 +29,7 @@ def check(python: str | None, path: str, before: bytes, after: bytes) -> None:
 
 def _ask(python: str, path: str, content: bytes) -> str | None:
     done = subprocess.run(
-        [python, "-I", "-S", "-B", "-W", "ignore", "-c", _CHECK, path],
+        [*as_its_owner(python), python, "-I", "-S", "-B", "-W", "ignore", "-c", _CHECK, path],
         input=content,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

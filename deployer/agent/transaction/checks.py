@@ -29,17 +29,17 @@ def check(tx: Transaction, step: Step) -> str:
         except StepFailed as failure:
             errors.append(failure)
             tx.finding(failure.cause, "error", failure.message, failure.hint)
-    errors += _preflight(tx, record["activation"])
+    errors += _preflight(tx, record, record["activation"])
     if errors:
         raise errors[0]
     patched = _patches(tx, record)
     return f"{len(CHECKS)} checks passed" + (f", patches in place: {', '.join(patched)}" if patched else "")
 
 
-def _preflight(tx: Transaction, activation: Dict[str, Any]) -> List[StepFailed]:
+def _preflight(tx: Transaction, record: Dict[str, Any], activation: Dict[str, Any]) -> List[StepFailed]:
     """What doctor would say of this service; errors that the user chose to go over are told as warnings."""
     old, asked = tx.activation(OLD), tx.state.get("preflight") or {}
-    said: Dict[str, Any] = dict(activation, **asked)
+    said: Dict[str, Any] = {**activation, **record.get("preflight", {}), **asked}
     said.setdefault("port_block", [activation["port"], activation["port"]])
     said["own_units"] = [] if old is None else [old["unit_name"]]
     errors: List[StepFailed] = []

@@ -170,7 +170,9 @@ class Climb:
         """The signature of a hang between GPUs: nothing moves, and yet every one is busy."""
         wanted = set(self.activation.get("gpus") or ())
         try:
-            busy = [gpu.utilisation_percent or 0.0 for gpu in self.tx.ports.gpus.read() if gpu.number in wanted]
+            busy = [
+                gpu.utilisation_percent or 0.0 for gpu in self.tx.ports.gpus.read() if gpu.number in wanted
+            ]
         except GpuError:
             return False
         return len(busy) > 1 and min(busy) >= 95

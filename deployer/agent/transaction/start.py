@@ -2,7 +2,7 @@
 
 import os
 import pwd
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from .. import durable
 from ..adopted import adopted_paths, is_adopted
@@ -10,7 +10,7 @@ from ..errors import AgentError
 from ..layout import ServiceLayout
 from ..processes import describe, groups_of, listeners
 from ..store import Store
-from ..systemd import unit_file_text
+from ..systemd import as_user, run, unit_file_text
 from .state import StepFailed, Transaction
 from .strategy import OLD, Step
 
@@ -116,7 +116,9 @@ def write_files(
         durable.write_file(
             path, content, 0o600 if secret else 0o644, owner if secret else None, ballast=paths.ballast
         )
-        unit_changed = unit_changed or path.startswith(paths.host.units) or path in adopted_paths(paths, record)
+        unit_changed = (
+            unit_changed or path.startswith(paths.host.units) or path in adopted_paths(paths, record)
+        )
     return unit_changed
 
 
@@ -160,10 +162,27 @@ def make_cache_folder(path: str, owner: Optional[Tuple[int, int]]) -> None:
     """A cache folder that the service user can write; one that exists is left as it is."""
     if os.path.isdir(path):
         return
+    if owner is not None and any(os.lstat(above).st_uid == owner[0] for above in _existing_above(path)):
+        # Below a folder of theirs it is they who make it: root would follow whatever links they put there.
+        made = run([*as_user(owner[0], owner[1]), "mkdir", "-p", "-m", "0755", "--", path])
+        if made.status != 0:
+            raise OSError(f"mkdir {path}: {made.error.strip()[-200:]}")
+        return
     os.makedirs(path, mode=0o755, exist_ok=True)
-    os.chmod(path, 0o755)
-    if owner is not None:
-        os.chown(path, owner[0], owner[1])
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        os.fchmod(folder, 0o755)
+        if owner is not None:
+            os.fchown(folder, owner[0], owner[1])
+    finally:
+        os.close(folder)
+
+
+def _existing_above(path: str) -> Iterator[str]:
+    while path != os.path.dirname(path):
+        path = os.path.dirname(path)
+        if os.path.lexists(path):
+            yield path
 
 
 def uninstall(tx: Transaction, activation: Dict[str, Any]) -> None:

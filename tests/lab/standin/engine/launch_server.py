@@ -4,6 +4,7 @@ Variables that make it slow, fast or broken (all optional):
   STANDIN_LOAD_SECONDS=1.0            from the start of the schedulers to the open port
   STANDIN_WARMUP_SECONDS=0.05         from the open port to ready
   STANDIN_TOKENS_PER_SECOND=200       of each request
+  STANDIN_TOTAL_TOKENS_PER_SECOND=1:26.5,8:136.6,32:311.3   of all requests, by how many run; instead of the above
   STANDIN_PREFILL_TOKENS_PER_SECOND=50000
   STANDIN_ANSWER_TOKENS=0             an answer ends by itself here unless ignore_eos; 0: as long as asked
   STANDIN_HEALTH_POLL_SECONDS=0.05    the real one looks once a second

@@ -148,16 +148,17 @@ class Engine:
             time.sleep(0.1)
             yield ""  # lets a client that is gone be noticed
         time.sleep(request.prompt_tokens / self.options.prefill_tokens_per_second)
-        began = time.monotonic()
+        last, progress = time.monotonic(), 0.0
         while request.made < length:
-            due = began + (request.made + 1) / self.options.tokens_per_second
-            time.sleep(max(0.0, due - time.monotonic()))
+            speed = self.options.speed(len(self.running))
+            time.sleep(max(0.0, (request.made + 1 - progress) / speed - (time.monotonic() - last)))
+            now = time.monotonic()
+            last, progress = now, progress + (now - last) * speed
             if self.broken.is_set():
                 time.sleep(0.1)
                 yield ""
                 continue
-            ready = int((time.monotonic() - began) * self.options.tokens_per_second)
-            until = min(length, max(request.made + 1, ready))
+            until = min(length, max(request.made + 1, int(progress)))
             text = "".join(self._word(request, number) for number in range(request.made, until))
             self._count(request, until)
             yield text
@@ -187,10 +188,11 @@ class Engine:
 
     @property
     def throughput(self) -> float:
-        return 0.0 if self.broken.is_set() else len(self.running) * self.options.tokens_per_second
+        running = len(self.running)
+        return 0.0 if self.broken.is_set() else running * self.options.speed(running)
 
     def _report_decoding(self) -> None:
-        interval = max(0.2, (self.args.decode_log_interval or 40) / self.options.tokens_per_second)
+        interval = max(0.2, (self.args.decode_log_interval or 40) / self.options.speed(1))
         before = 0
         while True:
             time.sleep(interval)

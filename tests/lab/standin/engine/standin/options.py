@@ -21,6 +21,8 @@ class Options:
         self.load_seconds = _number("LOAD_SECONDS", 1.0)
         self.warmup_seconds = _number("WARMUP_SECONDS", 0.05)
         self.tokens_per_second = _number("TOKENS_PER_SECOND", 200.0)
+        points = os.environ.get("STANDIN_TOTAL_TOKENS_PER_SECOND", "").split(",")
+        self.curve = sorted((int(at), float(rate)) for at, _, rate in (p.partition(":") for p in points if p))
         self.prefill_tokens_per_second = _number("PREFILL_TOKENS_PER_SECOND", 50000.0)
         self.drain_poll_seconds = _number("DRAIN_POLL_SECONDS", 0.5)
         self.health_poll_seconds = _number("HEALTH_POLL_SECONDS", 0.05)
@@ -38,6 +40,18 @@ class Options:
         self.fail_after: float | None = float(after) if after else None
         if self.fail and self.fail not in KINDS:
             sys.exit(f"STAND-IN: STANDIN_FAIL={self.fail} is none of: {' '.join(KINDS)}")
+
+    def speed(self, running: int) -> float:
+        """Tokens a second of each of so many requests; by the curve, if there is one, straight between its points."""
+        if not self.curve:
+            return self.tokens_per_second
+        running = max(1, running)
+        before, slow = (0, 0.0)
+        for at, rate in self.curve:
+            if running <= at:
+                return (slow + (rate - slow) * (running - before) / (at - before)) / running
+            before, slow = at, rate
+        return slow / running
 
     def fail_after_or(self, seconds: float) -> float:
         """STANDIN_FAIL_AFTER_SECONDS, or what this kind of failure has when it is not set."""

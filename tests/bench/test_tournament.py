@@ -1,0 +1,170 @@
+"""Who is tried when, when it ends, and what the answer is."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from deployer.bench.tournament import (
+    answers,
+    first_legs,
+    leg_seconds,
+    next_round,
+    rates_at,
+    sentence,
+    variations,
+    worth_promoting,
+)
+from deployer.bench.trials import expectation, find_trial, keep, over_budget
+from deployer.errors import UsageError
+from deployer.schema.bench import Wanted
+from deployer.schema.facts import Measured, ServiceNow
+from deployer.schema.trial import Candidate, Leg, Trial
+from tests.bench.records import level_record, run_record
+
+WANTED = Wanted(concurrency=(1, 32), seconds=60)
+NAMES = tuple(Candidate(profile=name) for name in ("pp8", "tp8", "ep8"))
+
+
+def _trial(legs: tuple[Leg, ...], **fields: Any) -> Trial:
+    made: dict[str, Any] = {
+        "trial": "20261129-120000-k26-0001",
+        "host": "ct200",
+        "service": "k26",
+        "inventory": "/i",
+        "started_at": datetime.now(UTC).isoformat(),
+        "incumbent_profile": "tp8",
+        "incumbent_release": 5,
+        "candidates": NAMES,
+        "rule": "r",
+        "legs": legs,
+    }
+    return Trial.model_validate(made | fields)
+
+
+def _now(profile: str = "tp8", **ready: float) -> ServiceNow:
+    measured = [
+        Measured(release=number, profile=name, ready_seconds=seconds, downtime_seconds=seconds)
+        for number, (name, seconds) in enumerate(ready.items(), 1)
+    ]
+    given: dict[str, Any] = dict.fromkeys(ServiceNow.model_fields)
+    given |= {"service": "k26", "profile": profile, "state": "serving", "detail": "", "measured": measured}
+    given |= {name: () for name in ("gpus", "drift", "other_units", "releases", "history")}
+    return ServiceNow.model_validate(given)
+
+
+def test_the_incumbent_comes_first_as_it_serves_anyway() -> None:
+    legs = first_legs(NAMES, WANTED, incumbent="tp8", repeats=1, halving=False)
+    assert [leg.profile for leg in legs] == ["tp8", "pp8", "ep8"]
+    assert not any(leg.restart for leg in legs)
+
+
+def test_repeats_go_there_and_back_and_every_one_is_a_start() -> None:
+    legs = first_legs(NAMES[:2], WANTED, incumbent="tp8", repeats=3, halving=False)
+    assert [leg.profile for leg in legs] == ["tp8", "pp8", "pp8", "tp8", "tp8", "pp8"]
+    assert [leg.restart for leg in legs] == [False, False, True, False, True, False]
+    assert [leg.round for leg in legs] == [1, 1, 2, 2, 3, 3]
+    assert [leg.number for leg in legs] == [1, 2, 3, 4, 5, 6]
+
+
+def test_every_combination_of_knobs_is_a_profile() -> None:
+    found = variations(["pp8"], {"pp_async_batch_depth": ["0", "4"], "cuda_graph": ["off", "on"]})
+    assert [each.profile for each in found][:2] == [
+        "pp8.pp-async-batch-depth-0.cuda-graph-off",
+        "pp8.pp-async-batch-depth-0.cuda-graph-on",
+    ]
+    assert found[3].settings == {"async_batch_depth": 4, "cuda_graphs": "on"}
+    assert all(each.base == "pp8" and len(each.profile) <= 48 for each in found)
+    with pytest.raises(UsageError, match="too long"):
+        variations(
+            ["pp8"], {"a_knob_with_a_very_long_name_indeed": ["1"], "another_long_knob_name": ["1", "2"]}
+        )
+
+
+def test_halving_keeps_the_better_half_for_twice_as_long() -> None:
+    candidates = tuple(Candidate(profile=f"p{number}", base="p") for number in range(4))
+    trial = _trial(first_legs(candidates, WANTED, incumbent=None, repeats=1, halving=True), halving=True)
+    assert {leg.wanted.seconds for leg in trial.legs} == {20}
+    assert {leg.wanted.concurrency for leg in trial.legs} == {(32,)}
+    rates = {"p0": 10.0, "p1": 40.0, "p2": 20.0, "p3": 30.0}
+    assert next_round(trial, rates) == ()  # the round is not over
+    rounds = []
+    while True:
+        for leg in trial.legs:
+            trial = trial.with_leg(leg.model_copy(update={"result": "measured", "run": "r"}))
+        legs = next_round(trial, rates)
+        if not legs:
+            break
+        rounds.append([(leg.profile, leg.wanted.seconds, leg.restart) for leg in legs])
+        trial = trial.model_copy(update={"legs": trial.legs + legs})
+    assert rounds == [[("p3", 40, True), ("p1", 40, False)], [("p1", 80, True)]]
+    assert [leg.number for leg in trial.legs] == list(range(1, 8))
+
+
+def test_answers_name_the_best_at_every_level() -> None:
+    """The story: async wins alone, tp8 wins for many; a trial says both."""
+    runs = {
+        "tp8": [run_record(levels=[level_record(1, 26.5), level_record(32, 311.3)])],
+        "pp8-async": [
+            run_record(
+                "b", [level_record(1, 34.3), level_record(32, 248.1)], subject={"profile": "pp8-async"}
+            )
+        ],
+    }
+    found = answers(runs, "tp8")
+    assert [(each.concurrency, each.profile) for each in found] == [(1, "pp8-async"), (32, "tp8")]
+    assert found[0].ratio_to_incumbent == pytest.approx(1.294, abs=0.001)
+    assert found[0].low is not None and found[0].low > 1
+    assert found[1].ratio_to_incumbent is None and found[1].others == {"pp8-async": 248.1}
+    trial = _trial((), answers=found)
+    said = sentence(trial, "8 x RTX PRO 6000")
+    assert "8 x RTX PRO 6000" in said and "C=1 pp8-async (34.3 tok/s, +29%)" in said and "C=32 tp8" in said
+    assert worth_promoting(trial, None)[0] is None
+    assert worth_promoting(trial, 1)[0] == "pp8-async"
+
+
+def test_what_is_not_beyond_doubt_is_not_promoted() -> None:
+    runs = {
+        "tp8": [run_record(levels=[level_record(8, 100)])],
+        "ep8": [run_record("b", [level_record(8, 102)], subject={"profile": "ep8"})],
+    }
+    winner, why = worth_promoting(_trial((), answers=answers(runs, "tp8")), None)
+    assert winner is None and "beyond doubt" in why
+    assert worth_promoting(_trial(()), None)[0] is None
+
+
+def test_invalid_levels_win_nothing() -> None:
+    runs = {"tp8": [run_record(levels=[level_record(8, 100, valid=False, invalid_reason="x")])]}
+    assert rates_at(runs, 8) == {} and answers(runs, "tp8") == ()
+
+
+def test_expectation_counts_switches_and_the_way_home() -> None:
+    trial = _trial(first_legs(NAMES, WANTED, incumbent="tp8", repeats=1, halving=False))
+    found = expectation(trial, {"tp8": 300, "pp8": 200, "ep8": 250}, _now(tp8=300))
+    assert found["expected_downtime_seconds"] == 200 + 250 + 300
+    assert leg_seconds(WANTED) == 140
+    assert found["expected_seconds"] == 3 * 140 + 750
+    assert expectation(trial, {"tp8": 300, "pp8": None}, _now())["expected_downtime_seconds"] is None
+
+
+def test_budgets_count_the_way_home() -> None:
+    legs = first_legs(NAMES, WANTED, incumbent="tp8", repeats=1, halving=False)
+    trial = _trial(legs, downtime_budget_seconds=500)
+    now = _now(tp8=300, pp8=150)
+    assert over_budget(trial, legs[0], now) is None  # it serves: no switch
+    assert over_budget(trial, legs[1], now) is None  # 150 there, 300 home
+    assert "would not be kept" in (
+        over_budget(trial, legs[2], now) or ""
+    )  # unknown: as long as the slowest known
+    spent = trial.with_leg(legs[1].model_copy(update={"downtime_seconds": 150}))
+    assert over_budget(spent, legs[1], now) is not None
+    late = datetime.now(UTC) - timedelta(seconds=100)
+    timed = _trial(legs, time_budget_seconds=200, started_at=late.isoformat())
+    assert "time budget" in (over_budget(timed, legs[1], now) or "")
+
+
+def test_trials_are_kept_and_found(state: object) -> None:
+    trial = keep(_trial(()))
+    assert find_trial("last") == trial == find_trial("20261129")
+    with pytest.raises(UsageError, match="no trial is called"):
+        find_trial("other")
