@@ -6,7 +6,7 @@ LAB := $(BIN)/python -m tests.lab
 HOSTS ?= 1
 NAME ?= lab
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-pure test-lab test-real test-releases test-cure lint lab lab-down demo docs clean
+.PHONY: help setup test test-pure test-lab test-real test-releases test-cure lint lab lab-down demo demo-trial docs clean
 
 help:  ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -46,6 +46,9 @@ lab-down: setup  ## Take the lab away
 
 demo: setup  ## The main job on a lab host called ct200
 	$(BIN)/python -m tests.demo
+
+demo-trial: setup  ## Which profile is best? A trial on a lab host, unattended
+	$(BIN)/python -m tests.demo_trial
 
 clean:  ## Remove what the targets made in this folder
 	rm -rf $(VENV) .lab .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

@@ -60,7 +60,9 @@ def tell(story: Story) -> None:
     story.deploy("switch", "--profile", "tp8", "--host", "ct200", "-y")
     story.say("The same again: nothing to do")
     story.deploy("switch", "--profile", "tp8", "--host", "ct200", "-y")
-    story.say("Pipeline parallelism would run into a known mistake of this engine: refused before anything stops")
+    story.say(
+        "Pipeline parallelism would run into a known mistake of this engine: refused before anything stops"
+    )
     story.deploy("switch", "--profile", "pp8", "--host", "ct200", "-y", ends=1)
     story.say("Going over that finding: the new engine dies, and tp8 is put back by the host itself")
     story.deploy("switch", "--profile", "pp8", "--host", "ct200", "--ignore", "patch-needed", "-y", ends=3)
@@ -85,7 +87,9 @@ def main() -> int:
     print(f"the base of the lab hosts is there ({time.monotonic() - began:.0f} s)")
     with TemporaryDirectory(prefix="deploy-demo-") as folder:
         name = f"demo-{os.getpid()}"
-        print("engine and nvidia-smi on the host are stand-ins, and say so; host, systemd, sshd and deploy are real")
+        print(
+            "engine and nvidia-smi on the host are stand-ins, and say so; host, systemd, sshd and deploy are real"
+        )
         with Lab.up(name, ("ct200",), inventory=Path(folder), owner=os.getpid()) as lab:
             story = Story(lab)
             tell(story)

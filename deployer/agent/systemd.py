@@ -56,8 +56,8 @@ def run(argv: List[str], seconds: float = 30.0, text: Optional[str] = None) -> R
         )
     except FileNotFoundError:
         return Ran(127, "", f"{argv[0]}: not found")
-    except PermissionError:
-        return Ran(126, "", f"{argv[0]}: permission denied")
+    except OSError as error:  # not allowed, or not a program at all
+        return Ran(126, "", f"{argv[0]}: {error.strerror}")
     try:
         output, error = process.communicate(text, timeout=seconds)
     except subprocess.TimeoutExpired:

@@ -5,24 +5,37 @@ from collections.abc import Iterable, Sequence
 from statistics import NormalDist, fmean, variance
 from typing import Final
 
+from deployer.bench.statistics import t_quantile
 from deployer.schema.bench import Hours, Level
 
 STORY_SAMPLES: Final = (100_000, 300_000, 500_000, 700_000, 900_000)
 RUN_DEVIATION: Final = 0.02
+ENOUGH_RUNS: Final = 3
 
 
-def hours(level: Level, samples: int, confidence: float = 0.95) -> Hours | None:
-    """Hours for so many samples at this level: samples x mean length / speed."""
-    lengths = [float(s.output_tokens) for s in level.samples if s.output_tokens]
-    if not level.output_tokens_per_s or (not lengths and level.output_length_tokens is None):
+def hours(levels: Sequence[Level], samples: int, confidence: float = 0.95) -> Hours | None:
+    """Hours for so many samples at one level, measured once or in several runs: samples x mean length / speed."""
+    rates = [level.output_tokens_per_s for level in levels if level.output_tokens_per_s]
+    lengths = [
+        float(sample.output_tokens) for level in levels for sample in level.samples if sample.output_tokens
+    ]
+    if not rates or not lengths:
         return None
-    mean = fmean(lengths) if lengths else level.output_length_tokens.mean  # type: ignore[union-attr]
-    estimate = samples * mean / level.output_tokens_per_s / 3600
-    spread = math.hypot(_error(lengths), _error(level.batch_output_tokens_per_s), RUN_DEVIATION)
-    reach = math.exp(NormalDist().inv_cdf(0.5 + confidence / 2) * spread)
+    estimate = samples * fmean(lengths) / fmean(rates) / 3600
+    if len(rates) >= ENOUGH_RUNS:
+        speed = _error(rates) * t_quantile(0.5 + confidence / 2, len(rates) - 1)
+    else:
+        within = fmean(_error(level.batch_output_tokens_per_s) for level in levels)
+        speed = (
+            NormalDist().inv_cdf(0.5 + confidence / 2)
+            * math.hypot(within, RUN_DEVIATION)
+            / math.sqrt(len(rates))
+        )
+    length = NormalDist().inv_cdf(0.5 + confidence / 2) * _error(lengths)
+    reach = math.exp(math.hypot(speed, length))
     return Hours(
         samples=samples,
-        concurrency=level.concurrency,
+        concurrency=levels[-1].concurrency,
         hours=round(estimate, 3),
         low=round(estimate / reach, 3),
         high=round(estimate * reach, 3),
@@ -45,5 +58,5 @@ def fastest(levels: Iterable[Level]) -> Level | None:
 def campaign(levels: Iterable[Level], samples: Sequence[int] = STORY_SAMPLES) -> tuple[Hours, ...]:
     """The table of hours at the fastest level."""
     level = fastest(levels)
-    found = [hours(level, count) for count in samples] if level is not None else []
+    found = [hours([level], count) for count in samples] if level is not None else []
     return tuple(each for each in found if each is not None)

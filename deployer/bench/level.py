@@ -220,7 +220,7 @@ def _notes(
         notes.append(f"stopped early: {load.stopped}")
     if stretch is not None and stretch.kind == "full-occupancy":
         if stretch.seconds < SHORT_SECONDS:
-            notes.append(f"short: all streams were busy for {stretch.seconds:.1f} s only")
+            notes.append(f"short: the throughput was counted over {stretch.seconds:.1f} s")
         if counted.good and stretch.seconds < 0.5 * fmean(r.ended - r.sent for r in counted.good):
             notes.append(
                 "the answers differ in length and are too few: ask for twice as many requests as streams"

@@ -27,6 +27,7 @@ COMMANDS = {
     "plan": "Show whether a model fits on the GPUs with a profile, and what would be better.",
     "bench": "Measure a service, or any OpenAI-compatible server, at several loads.",
     "compare": "Compare recorded runs level by level: ratio, interval, verdict.",
+    "estimate": "Say how many hours a generation campaign takes, from recorded runs.",
     "trial": "Find out which profile serves best on a host: switch, measure, and go back.",
     "show": "Print the unit of a profile; contacts no host.",
     "profiles": "List the profiles of the inventory.",
@@ -79,7 +80,9 @@ def run(arguments: Sequence[str]) -> int:
     """Run a command; what it returns or raises becomes the exit code."""
     wants_json = "--json" in arguments
     try:
-        result = root.main(args=list(arguments), prog_name="deploy", standalone_mode=False)
+        # https://no-color.org: any value, even an empty one in some programs; click itself does not look at it.
+        colour = False if os.environ.get("NO_COLOR") else None
+        result = root.main(args=list(arguments), prog_name="deploy", standalone_mode=False, color=colour)
     except DeployError as error:
         if "--debug" in arguments:
             raise

@@ -21,7 +21,11 @@ DEFAULT_GATE = 0.9
 @click.option("--gate", type=click.FloatRange(0, min_open=True), metavar="RATIO",
               help="Exit 1 unless B reaches this share of A beyond doubt.")  # fmt: skip
 @click.option(
-    "--confidence", type=click.FloatRange(0.5, 0.999), default=0.95, help="Of the intervals [default: 0.95]."
+    "--confidence",
+    type=click.FloatRange(0.5, 0.999),
+    default=0.95,
+    metavar="P",
+    help="Of the intervals [default: 0.95].",
 )
 @click.option("--primary", type=int, metavar="C", help="The concurrency that decides [default: the highest].")
 @click.option("--host", metavar="HOST", help="Only runs of this host.")

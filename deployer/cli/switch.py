@@ -23,10 +23,15 @@ from deployer.cli.options import (
 @inventory_option
 @change_options
 @click.option(
-    "--ignore", multiple=True, metavar="CHECK", help="Go on in spite of this finding, such as patch-needed; may be repeated."
+    "--ignore",
+    multiple=True,
+    metavar="CHECK",
+    help="Go on in spite of this finding, such as patch-needed; may be repeated.",
 )
 @click.option(
-    "--deep", is_flag=True, help="In the check step, also ask the engine's own parser, CUDA and compilers (slow)."
+    "--deep",
+    is_flag=True,
+    help="In the check step, also ask the engine's own parser, CUDA and compilers (slow).",
 )
 @click.option("--restart", is_flag=True, help="Switch even if the same release serves already.")
 @click.option("--no-rollback", is_flag=True, help="Leave a failed release as it is, for debugging.")

@@ -12,11 +12,13 @@ from deployer.cli.options import (
     choose_hosts,
     host_option,
     inventory_option,
+    json_option,
     load,
     reach_options,
     reached,
     service_option,
 )
+from deployer.errors import UsageError
 
 if TYPE_CHECKING:
     from deployer.hosts.port import ConnectOptions
@@ -33,11 +35,21 @@ PLAIN_SECONDS = 5.0
 @host_option
 @service_option
 @inventory_option
+@json_option
 @reach_options
 def command(
-    seconds: float | None, patterns: tuple[str, ...], service: str | None, folder: str | None, **reach: bool
+    seconds: float | None,
+    patterns: tuple[str, ...],
+    service: str | None,
+    folder: str | None,
+    as_json: bool,
+    **reach: bool,
 ) -> int:
     """Watch stages, batches and queues of services as they are now, on several hosts; judges and records nothing."""
+    if as_json and not seconds:
+        raise UsageError(
+            "top has no end of its own, so it cannot be one document", hint="--seconds S, or deploy observe"
+        )
     inventory = load(folder)
     hosts = choose_hosts(inventory, patterns, many=True)
     options = Reach(**reach).connect_options()
@@ -45,9 +57,15 @@ def command(
     for pane in panes:
         pane.begin(seconds or LONGEST_SECONDS)
     try:
-        _show(panes, seconds or LONGEST_SECONDS)
+        _show(panes, seconds or LONGEST_SECONDS, quiet=as_json)
     except KeyboardInterrupt:
         return 0
+    if as_json:
+        from deployer.cli.view import print_json
+
+        print_json(
+            {"hosts": [{"host": p.host.name, "service": p.service.name, "lines": p.lines} for p in panes]}
+        )
     return max(pane.code for pane in panes)
 
 
@@ -96,12 +114,13 @@ class Pane:
                     self.lines = [figures(window), *live_rows(window, stages)]
 
 
-def _show(panes: list[Pane], seconds: float) -> None:
+def _show(panes: list[Pane], seconds: float, *, quiet: bool) -> None:
     end = time.monotonic() + seconds
-    if not sys.stdout.isatty():
+    if quiet or not sys.stdout.isatty():
         while time.monotonic() < end and not all(pane.over for pane in panes):
             time.sleep(min(PLAIN_SECONDS, max(0.1, end - time.monotonic())))
-            click.echo("\n".join(_text(panes)))
+            if not quiet:
+                click.echo("\n".join(_text(panes)))
         return
     from rich.console import Console
     from rich.live import Live

@@ -57,7 +57,11 @@ def _meant(word: str, known: Iterable[str]) -> str:
     if longer:
         return f"these begin so: {', '.join(longer[:8])}"
     guess = nearest(word, known)
-    return f"did you mean {guess!r}?" if guess else "a flag, a field, a finding, a cause, a variable or an exit code"
+    return (
+        f"did you mean {guess!r}?"
+        if guess
+        else "a flag, a field, a finding, a cause, a variable or an exit code"
+    )
 
 
 def all_entries() -> tuple[Entry, ...]:

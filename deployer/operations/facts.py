@@ -1,13 +1,13 @@
 """Asking a host what it is now: one exec."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from deployer.hosts.port import AgentChannel
 from deployer.schema.facts import HostFacts
 
 
-def read_facts(
-    channel: AgentChannel,
+def facts_request(
     *,
     services: Iterable[str] = (),
     engines: Iterable[str] = (),
@@ -17,9 +17,9 @@ def read_facts(
     patches: Iterable[Mapping[str, object]] = (),
     models: Iterable[str] = (),
     flags: bool = False,
-) -> HostFacts:
-    """The host's facts; `services` are asked for beside those it knows itself, `flags` brings the engines' own flags."""
-    request = {
+) -> dict[str, object]:
+    """What to ask; `services` are asked for beside those the host knows itself, `flags` brings the engines' own flags."""
+    return {
         "services": list(services),
         "engines": list(engines),
         "ports": list(ports),
@@ -30,8 +30,17 @@ def read_facts(
         "flags": flags,
         "gpu_details": flags,
     }
+
+
+def ask_facts(channel: AgentChannel, request: dict[str, object]) -> HostFacts:
+    """The host's facts, by a request."""
     answer = last(channel, "facts", request)
     return HostFacts.model_validate({key: value for key, value in answer.items() if key != "event"})
+
+
+def read_facts(channel: AgentChannel, **wanted: Any) -> HostFacts:
+    """The host's facts; the words are those of facts_request."""
+    return ask_facts(channel, facts_request(**wanted))
 
 
 def last(channel: AgentChannel, verb: str, request: dict[str, object]) -> dict[str, object]:

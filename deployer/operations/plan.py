@@ -10,16 +10,18 @@ from deployer.agent.checkpoint import CheckpointError, Folder, describe, local_f
 from deployer.errors import DeployError, UsageError
 from deployer.hosts.port import AgentChannel
 from deployer.operations.corrections import find_correction, keep_correction
-from deployer.operations.facts import last
+from deployer.operations.facts import ask_facts, last
 from deployer.operations.hub import HubFolder
 from deployer.planning.memory.correction import correction_of, read_start
-from deployer.planning.memory.verdict import plan_memory
+from deployer.planning.memory.verdict import fit_findings, plan_memory
 from deployer.planning.plan import engine_version
+from deployer.planning.preflight import warning
 from deployer.render.environment import cache_variables
 from deployer.render.history import newest_release
 from deployer.schema.desired import Desired
 from deployer.schema.facts import GpuNow, HostFacts
 from deployer.schema.memory import GIB, Checkpoint, Correction, MemoryPlan, Place
+from deployer.schema.outcome import Finding
 from deployer.schema.profile import Profile
 from deployer.schema.versions import is_release
 
@@ -111,6 +113,23 @@ def make_plan(
         draft=checkpoints[draft] if draft else None,
         correction=correction,
     )
+
+
+def facts_and_memory(
+    desired: Desired, channel: AgentChannel, asked: dict[str, object]
+) -> tuple[HostFacts, tuple[Finding, ...]]:
+    """The host's facts and whether the profile fits there, in one conversation; a model of the hub is not looked at."""
+    paths = [desired.service.model_path, *filter(None, [draft_path(desired.profile)])]
+    if not desired.gpus or not all(path.startswith("/") for path in paths):
+        return ask_facts(channel, asked), ()
+    checkpoints, facts = read_models(channel, paths, [], asked)
+    version = release_of(None, engine_version(desired, facts))
+    try:
+        place = place_of(desired, facts)
+        plan = make_plan(desired.profile, checkpoints, paths[0], place, version, measure_free=True)
+    except DeployError as error:  # what cannot be planned may still run
+        return facts, (warning("memory-unknown", f"memory is not planned: {error.message}"),)
+    return facts, tuple(fit_findings(plan))
 
 
 def learn(plan: MemoryPlan, lines: Iterable[str]) -> Correction:

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from deployer.hosts.port import AgentChannel
-from deployer.operations.facts import read_facts
+from deployer.operations.facts import facts_request
+from deployer.operations.plan import facts_and_memory
 from deployer.operations.secrets import fetch_secrets
 from deployer.operations.transaction import Watch, execute, no_change, refused
 from deployer.patches.catalogue import Catalogue, patch_request
@@ -28,8 +29,7 @@ def switch(
 ) -> Outcome | Plan:
     """Ask the host, plan, and execute the plan that was confirmed; a plan that was not is given back."""
     secrets = fetch_secrets(desired.service)
-    facts = read_facts(
-        channel,
+    asked = facts_request(
         services=[desired.service.name],
         engines=[desired.engine.python],
         ports=[desired.service.port],
@@ -38,9 +38,10 @@ def switch(
         models=[desired.service.model_path],
         flags=True,
     )
+    facts, memory = facts_and_memory(desired, channel, asked)
     bundle = render_bundle(desired, engine_version(desired, facts), secrets=secrets)
     activation_unit = render_activation_unit(facts.python, desired.template_folder)
-    plan = plan_switch(desired, facts, bundle, activation_unit, catalogue, choices)
+    plan = plan_switch(desired, facts, bundle, activation_unit, catalogue, choices, memory)
     if not confirm(plan):
         return plan
     if not plan.changes:

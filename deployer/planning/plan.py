@@ -57,6 +57,7 @@ def plan_switch(
     activation_unit: str,
     catalogue: Catalogue,
     choices: Choices = AS_USUAL,
+    memory: tuple[Finding, ...] = (),
 ) -> Plan:
     """The move to a new release of the desired profile, or no change when it serves already."""
     now = facts.service(desired.service.name)
@@ -69,6 +70,7 @@ def plan_switch(
         *service_findings(now),
         *patch_findings(desired, engine, engine_version(desired, facts), catalogue),
         *command_findings(desired, facts, bundle),
+        *memory,
     )
     serving = now is not None and now.state == "serving" and not now.drift
     return Plan(

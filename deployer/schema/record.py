@@ -58,12 +58,22 @@ HostName = Annotated[
     str,
     _matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", "must be letters, digits, '.', '_' and '-', without '..'"),
 ]
+RESERVED_SERVICES = ("agent", "flags", "patches")
+
+
+def _check_not_reserved(value: str) -> str:
+    if value in RESERVED_SERVICES:
+        raise ValueError(f"{value!r} is a folder of deploy's own on the hosts; take another name")
+    return value
+
+
 ServiceName = Annotated[
     str,
     _matching(
         r"[a-z0-9][a-z0-9-]{0,31}",
         "must be 1 to 32 lower-case letters, digits and '-', and not start with '-'",
     ),
+    AfterValidator(_check_not_reserved),
 ]
 ProfileName = Annotated[
     str,

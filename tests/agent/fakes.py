@@ -74,9 +74,16 @@ class FakeSystemd(Systemd):
 
     def _one(self, unit: str) -> dict[str, str]:
         state = "active" if unit in self.running else "failed" if unit in self.failed else "inactive"
-        return {"Id": unit, "ActiveState": state, "SubState": "running" if state == "active" else "dead",
-                "NRestarts": "0", "MainPID": "1", "Result": "exit-code" if state == "failed" else "success",
-                "UnitFileState": "enabled" if unit in self.enabled else "disabled", "ControlGroup": f"/{unit}"}
+        return {
+            "Id": unit,
+            "ActiveState": state,
+            "SubState": "running" if state == "active" else "dead",
+            "NRestarts": "0",
+            "MainPID": "1",
+            "Result": "exit-code" if state == "failed" else "success",
+            "UnitFileState": "enabled" if unit in self.enabled else "disabled",
+            "ControlGroup": f"/{unit}",
+        }
 
     def verify(self, path: str) -> tuple[bool, str]:
         return ("verify-fails" not in Path(path).read_text()), "a word systemd does not know"
@@ -94,7 +101,9 @@ class FakeSystemd(Systemd):
             return Ran(1, "", "Job failed")
         if behaviour in ("exits", "bug"):
             self.failed.add(unit)
-            self.log[unit] = ["x get_value_buffer(0)", "IndexError: list index out of range"] * (behaviour == "bug")
+            self.log[unit] = ["x get_value_buffer(0)", "IndexError: list index out of range"] * (
+                behaviour == "bug"
+            )
         else:
             self.running.add(unit)
         return Ran(0, "", "")
@@ -135,7 +144,9 @@ class FakeSystemd(Systemd):
         """Power off and on: what is enabled starts."""
         clock.boot = f"boot-{int(clock.boot[5:]) + 1}"
         clock.time = 5.0
-        self.running = {u for u in self.enabled if u.startswith("sglang-") and Path(self.layout.units, u).exists()}
+        self.running = {
+            u for u in self.enabled if u.startswith("sglang-") and Path(self.layout.units, u).exists()
+        }
         self.failed = set()
 
 
@@ -195,7 +206,9 @@ class FakeHost:
         self.store = Store(self.paths)
         archive = root / "agent.pyz"
         archive.write_bytes(b"agent")
-        monkeypatch.setattr(os, "fsync", lambda fd: None)  # what is tested is the order of writes, not the disk
+        monkeypatch.setattr(
+            os, "fsync", lambda fd: None
+        )  # what is tested is the order of writes, not the disk
         monkeypatch.setattr(begin, "own_archive", lambda: str(archive))
         monkeypatch.setattr(Transaction, "engine", lambda tx, a: FakeEngine(self.systemd, a["unit_name"]))
         monkeypatch.setattr(machine, "listening", lambda first, last: {})
@@ -212,20 +225,51 @@ class FakeHost:
         unit = f"sglang-{SERVICE}-{profile}.service"
         text = f"# behaviour={behaviour}\n[Service]\n"
         activation = {
-            "unit_name": unit, "service": SERVICE, "profile": profile, "host_bind": "127.0.0.1", "port": PORT,
-            "served_model_name": "kimi", "model_path": "org/model", "api_key_file": None, "gpus": [0],
-            "engine_python": "/opt/sglang/bin/python", "engine_version": "0.5.10", "user": None,
-            "cache_folders": [], "drain_seconds": 5.0, "keep_releases": 10, "patches": [], "health": {},
-            "deadlines": {"ready_seconds": 60.0, "stop_seconds": 30.0, "gpu_release_seconds": 30.0,
-                          "stall_seconds": 40.0, "restore_ready_seconds": None},
-            "soak": {"seconds": 0, "streaming": False, "constrained": False, "long_prompt": False}}
+            "unit_name": unit,
+            "service": SERVICE,
+            "profile": profile,
+            "host_bind": "127.0.0.1",
+            "port": PORT,
+            "served_model_name": "kimi",
+            "model_path": "org/model",
+            "api_key_file": None,
+            "gpus": [0],
+            "engine_python": "/opt/sglang/bin/python",
+            "engine_version": "0.5.10",
+            "user": None,
+            "cache_folders": [],
+            "drain_seconds": 5.0,
+            "keep_releases": 10,
+            "patches": [],
+            "health": {},
+            "deadlines": {
+                "ready_seconds": 60.0,
+                "stop_seconds": 30.0,
+                "gpu_release_seconds": 30.0,
+                "stall_seconds": 40.0,
+                "restore_ready_seconds": None,
+            },
+            "soak": {"seconds": 0, "streaming": False, "constrained": False, "long_prompt": False},
+        }
         files = [{"path": f"/etc/systemd/system/{unit}", "mode": 0o644, "content": text, "secret": False}]
-        return {"transaction": hashlib.md5(f"{profile}{self.systemd.calls}".encode()).hexdigest(),
-                "service": SERVICE, "action": "switch", "strategy": "stop-first",
-                "expect_current": self.store.current(), "activation_unit": "[Service]\n", "holder": {"user": "a"},
-                "created_at": "2026-01-01", "rules": more.pop("rules", []),
-                "bundle": {"profile": profile, "digest": profile + behaviour, "files": files, "activation": activation},
-                **more}
+        return {
+            "transaction": hashlib.md5(f"{profile}{self.systemd.calls}".encode()).hexdigest(),
+            "service": SERVICE,
+            "action": "switch",
+            "strategy": "stop-first",
+            "expect_current": self.store.current(),
+            "activation_unit": "[Service]\n",
+            "holder": {"user": "a"},
+            "created_at": "2026-01-01",
+            "rules": more.pop("rules", []),
+            "bundle": {
+                "profile": profile,
+                "digest": profile + behaviour,
+                "files": files,
+                "activation": activation,
+            },
+            **more,
+        }
 
     def begin(self, request: dict[str, Any]) -> None:
         """Hand the plan over, without following it."""

@@ -1,5 +1,6 @@
 """The transaction's promises, on a host in memory: every failure puts the old one back, every kill is resumed."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,14 @@ import pytest
 from tests.agent.fakes import FakeHost, Killed
 
 TP8, PP8 = "sglang-k26-tp8.service", "sglang-k26-pp8.service"
-RULES = [{"pattern": r"get_value_buffer\(0\)", "cause": "triton-pp", "permanent": True, "hint": "deploy patch triton-pp"}]
+RULES = [
+    {
+        "pattern": r"get_value_buffer\(0\)",
+        "cause": "triton-pp",
+        "permanent": True,
+        "hint": "deploy patch triton-pp",
+    }
+]
 
 
 @pytest.fixture
@@ -49,8 +57,14 @@ def test_second_switch_replaces_the_first(host: FakeHost) -> None:
 
 @pytest.mark.parametrize(
     ("behaviour", "cause"),
-    [("no-exec", "exec-failed"), ("exits", "engine-ended"), ("bug", "triton-pp"), ("503", "stalled"),
-     ("no-tokens", "no-tokens"), ("wrong-model", "wrong-model")],
+    [
+        ("no-exec", "exec-failed"),
+        ("exits", "engine-ended"),
+        ("bug", "triton-pp"),
+        ("503", "stalled"),
+        ("no-tokens", "no-tokens"),
+        ("wrong-model", "wrong-model"),
+    ],
 )
 def test_a_failing_release_puts_the_old_one_back(host: FakeHost, behaviour: str, cause: str) -> None:
     host.switch("tp8")
@@ -184,10 +198,8 @@ def test_killed_after_every_durable_write_it_ends_well(
         host.begin(host.request("pp8", behaviour))
         with monkeypatch.context() as patch:
             writes = _killing_writes(patch, nth)
-            try:
+            with contextlib.suppress(Killed):
                 host.run()
-            except Killed:
-                pass
         if writes[0] < nth:
             break
         if reboot:

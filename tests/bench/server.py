@@ -254,7 +254,8 @@ class Generation:
             usage = None if self.behaviour.usage == "never" else self.usage()
             self.connection.json(200, {"choices": [choice | {"finish_reason": "length"}], "usage": usage})
             return
-        self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}], "usage": None})
+        last: dict[str, Any] = {"index": 0, **({"delta": {}} if self.chat else {"text": ""})}
+        self.event({"choices": [{**last, "finish_reason": "length"}], "usage": None})
         if self.final_usage:
             self.event({"choices": [], "usage": self.usage()})
         self.raw(f"data: [DONE]{self.behaviour.line_end * 2}".encode())

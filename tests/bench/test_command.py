@@ -155,6 +155,22 @@ def test_compare_gates(state: Path) -> None:
     assert deploy("compare", "tp8", "tp8").returncode == 2
 
 
+def test_estimate_tells_hours_at_every_level(state: Path) -> None:
+    from deployer.bench.recordings import save
+
+    save(run_record(levels=[level_record(8, 100, length=500), level_record(64, 1500, length=1000)]))
+    done = deploy("estimate", "tp8", "--samples", "100K..900K", "--json")
+    assert done.returncode == 0, done.stdout
+    table = json.loads(done.stdout)["hours"]
+    assert sorted({each["samples"] for each in table}) == [100_000, 300_000, 500_000, 700_000, 900_000]
+    last = next(each for each in table if each["samples"] == 900_000 and each["concurrency"] == 64)
+    assert last["hours"] == pytest.approx(166.7, rel=0.01) and last["low"] < last["hours"] < last["high"]
+    text = deploy("estimate", "--samples", "1M,2.5k")
+    assert "1,000,000" in text.stdout and "2,500" in text.stdout and "--natural-end" in text.stdout
+    assert deploy("estimate", "--samples", "many", "--json").returncode == 2
+    assert deploy("estimate", "pp8", "--json").returncode == 2
+
+
 def test_state_folder_that_cannot_be_written(
     server: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,13 +98,22 @@ def test_vllm_format() -> None:
 
 def test_hours_of_a_campaign() -> None:
     """900K samples of 1,000 tokens at 1,500 tok/s take 166.7 hours; 100K of 500 at 3,000 take 4.6."""
-    found = hours(level_record(64, 1500, length=1000), 900_000)
+    found = hours([level_record(64, 1500, length=1000)], 900_000)
     assert found is not None
     assert found.hours == pytest.approx(166.7, abs=0.1)
     assert found.low < found.hours < found.high
     assert found.high / found.hours == pytest.approx(1.04, abs=0.01)  # 2 % between runs, and no spread here
-    short = hours(level_record(64, 3000, length=500), 100_000)
+    short = hours([level_record(64, 3000, length=500)], 100_000)
     assert short is not None and short.hours == pytest.approx(4.6, abs=0.05)
+
+
+def test_several_runs_tell_their_own_spread() -> None:
+    one = hours([level_record(64, rate, length=1000) for rate in (1500, 1510, 1490)], 100_000)
+    two = hours([level_record(64, rate, length=1000) for rate in (1500, 1800, 1200)], 100_000)
+    assert one is not None and two is not None
+    assert one.hours == pytest.approx(two.hours)
+    assert one.high / one.hours == pytest.approx(1.0167, abs=0.002)  # t(2) = 4.30 times 0.39 %
+    assert two.high / two.hours > 1.5
 
 
 def test_campaign_is_told_for_the_fastest_level_that_is_valid() -> None:

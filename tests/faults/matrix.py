@@ -83,6 +83,8 @@ def next_switch(scene: Scene, found: dict[str, object]) -> list[str]:
     """The next switch works, without anything done by hand."""
     active = found["active"]
     assert isinstance(active, list)
+    if not active:
+        return []  # judged already
     scene.serving = str(active[0]).removeprefix(f"sglang-{scene.service.name}-").removesuffix(".service")
     profile = scene.other()
     ran = scene.switch(profile)
@@ -145,9 +147,24 @@ def _next(scene: Scene, waiting: queue.SimpleQueue[Cell]) -> Result | None:
         return None
     began = time.monotonic()
     try:
-        return run_cell(scene, cell)
+        result = run_cell(scene, cell)
     except Exception as error:
-        return Result(cell, time.monotonic() - began, "?", [f"{type(error).__name__}: {error}"])
+        result = Result(cell, time.monotonic() - began, "?", [f"{type(error).__name__}: {error}"])
+    if not result.passed:
+        result.problems.append(_story(scene))
+    return result
+
+
+def _story(scene: Scene) -> str:
+    """What the host's journal says of a cell that failed, and the last transaction."""
+    name = scene.service.name
+    with suppress(Exception):
+        units = ["-u", f"deployer-activate@{name}", "-u", f"sglang-{name}-*", "-u", "init.scope"]
+        journal = scene.host.run(
+            ["journalctl", "--no-pager", "-o", "short-precise", "-n", "80", *units], timeout=20
+        )
+        return f"state {scene.state()}\n{journal.stdout}"
+    return "the host tells nothing"
 
 
 def summary(results: Sequence[Result]) -> str:

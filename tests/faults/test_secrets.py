@@ -181,17 +181,18 @@ def test_the_search_finds_what_is_planted_on_purpose(stage: Stage, tmp_path: Pat
     assert ("environ", "environment") in watch.hits
     stage.host.run(f"echo {words['journal']} | systemd-cat -t planted")
     stage.host.put(
-        "/etc/systemd/system/sglang-planted-x.service", f"[Service]\nExecStart=/bin/true {words['unit']}\n"
+        "/etc/systemd/system/sglang-planted-x.service",
+        f"[Service]\nExecStart=/bin/sh -c 'sleep 60' {words['unit']}\n",
     )
     stage.host.put("/var/lib/deployer/planted", words["file"])
-    stage.host.run("systemctl daemon-reload; journalctl --sync")
+    stage.host.run("systemctl daemon-reload; systemctl start sglang-planted-x; journalctl --sync")
     try:
         found = {(name, place) for place, name, _ in search(stage, words)}
     finally:
         stage.host.run(
-            "rm /etc/systemd/system/sglang-planted-x.service /var/lib/deployer/planted; systemctl daemon-reload"
+            "systemctl stop sglang-planted-x; rm /etc/systemd/system/sglang-planted-x.service /var/lib/deployer/planted; systemctl daemon-reload"
         )
     assert ("file", "/var/lib/deployer/planted") in found
     assert ("unit", "/etc/systemd/system/sglang-planted-x.service") in found
-    assert ("unit", "systemctl cat") in found
+    assert {("unit", "systemctl cat"), ("unit", "systemctl show")} <= found
     assert any(name == "journal" and place.startswith("journal of ") for name, place in found)

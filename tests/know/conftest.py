@@ -12,7 +12,7 @@ from tests.lab import Lab
 from tests.lab.fixtures import require_lab
 from tests.lab.lab import take_down_stale
 from tests.switch.conftest import NewService
-from tests.switch.stage import Service, Stage
+from tests.switch.stage import GPUS, Service, Stage
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +20,7 @@ def know_lab() -> Iterator[Lab]:
     """One host."""
     require_lab()
     take_down_stale()
-    with Lab.up(f"know-{os.getpid()}", ("ct200",), gpus=64, owner=os.getpid()) as lab:
+    with Lab.up(f"know-{os.getpid()}", ("ct200",), gpus=GPUS, owner=os.getpid()) as lab:
         atexit.register(lab.down)
         yield lab
     atexit.unregister(lab.down)

@@ -155,7 +155,7 @@ def _field_default(module: Module, node: ast.Call, depth: int) -> Any:
     words = keywords(node)
     if "default" in words:
         return value_of(module, words["default"], depth)
-    made = {"list": [], "dict": {}}
+    made: Dict[str, Any] = {"list": [], "dict": {}}
     return made.get(module.words(words["default_factory"])) if "default_factory" in words else None
 
 
