@@ -22,7 +22,7 @@ CURVES = {
     "pp8": "1:24.7,8:95.6,32:200,64:300",
     "pp8-async": "1:34.3,8:150,32:248.1,64:350",
 }
-SHAPES = {
+SHAPES: dict[str, dict[str, Any]] = {
     "tp8": {"tensor_parallel": 8},
     "pp8": {"tensor_parallel": 1, "pipeline_parallel": 8, "attention_backend": "triton"},
     "pp8-async": {

@@ -25,9 +25,17 @@ def redact(text: str, secrets: Sequence[str] = ()) -> str:
     """The text without the given secrets, and without what looks like one."""
     for secret in secrets:
         if secret:
-            text = text.replace(secret, HIDDEN)
+            text = _without_end(text.replace(secret, HIDDEN), secret)
     text = _TOKENS.sub(HIDDEN, text)
     return _KEYED.sub(lambda m: f"{m.group(1)}{m.group(2)}{m.group(4)}{HIDDEN}", text)
+
+
+def _without_end(text: str, secret: str) -> str:
+    """A text that was cut off in the middle of a secret must not end with its first half."""
+    for length in range(len(secret) - 1, SHORTEST - 1, -1):
+        if text.endswith(secret[:length]):
+            return text[:-length] + HIDDEN
+    return text
 
 
 def clean_evidence(document: Any, secrets: Sequence[str]) -> Any:

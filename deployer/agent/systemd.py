@@ -56,8 +56,8 @@ def run(argv: List[str], seconds: float = 30.0, text: Optional[str] = None) -> R
         )
     except FileNotFoundError:
         return Ran(127, "", f"{argv[0]}: not found")
-    except OSError as error:  # not allowed, or not a program at all
-        return Ran(126, "", f"{argv[0]}: {error.strerror}")
+    except OSError as refusal:  # not allowed, or not a program at all
+        return Ran(126, "", f"{argv[0]}: {refusal.strerror}")
     try:
         output, error = process.communicate(text, timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -180,6 +180,7 @@ class Systemd:
             "journalctl",
             "--no-pager",
             "-q",
+            "--all",  # else a line of more than 4096 bytes, such as SGLang's arguments, comes as null
             "-o",
             "json",
             "--output-fields=MESSAGE",

@@ -53,15 +53,24 @@ async def cross_check(line: Line, before: tuple[str, float] | None, client_token
     return found
 
 
+async def is_sglang(line: Line) -> bool:
+    """Whether the server is SGLang, by its own account; others are not asked for what only it can do."""
+    for path in ("/model_info", "/get_model_info"):
+        status, body = await _get(line, path)
+        if status == 200 and b'"model_path"' in body:
+            return True
+    return False
+
+
 async def flush_cache(line: Line) -> bool:
-    """Empty the engine's prefix cache; engines without this say so, and prompts are fresh anyway."""
+    """Empty SGLang's prefix cache; it refuses while requests run, and prompts are fresh anyway."""
     status, _ = await _get(line, "/flush_cache", "POST")
     return status == 200
 
 
 async def _get(line: Line, path: str, method: str = "GET") -> tuple[int, bytes]:
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(10):
             return await line.get(path, method)
     except TimeoutError:
         line.close()

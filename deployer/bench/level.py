@@ -225,6 +225,10 @@ def _notes(
             notes.append(
                 "the answers differ in length and are too few: ask for twice as many requests as streams"
             )
+    if around.client.reconnects:
+        notes.append(
+            f"the server closed connections: {around.client.reconnects} were opened again, which takes time too"
+        )
     if around.warm_up is not None and not around.warm_up.stable:
         notes.append("the warm-up did not become stable")
     lengths = quantiles(

@@ -13,6 +13,7 @@ from deployer.bench.reply import Reply, Tally
 
 TICK_SECONDS: Final = 0.5
 OPENED_AT_ONCE: Final = 16
+SMALL_SECONDS: Final = 20.0
 MOST_OPEN: Final = 1024
 """Requests under way in an open loop beyond which the server counts as overrun."""
 _HOPELESS: Final = 10
@@ -162,17 +163,17 @@ class Load:
         free.append(line)
 
 
-async def open_lines(endpoint: Endpoint, count: int) -> list[Line]:
-    """Connections that stand and have carried a small answer; one that cannot be opened fails its requests later."""
+async def open_lines(endpoint: Endpoint, count: int, *, ask: bool = True) -> list[Line]:
+    """Connections that stand and, if they `ask`, have carried a small answer; one that fails shows in its requests."""
     lines = [Line(endpoint) for _ in range(count)]
     gate = asyncio.Semaphore(OPENED_AT_ONCE)
 
     async def warm(line: Line) -> None:
         async with gate:
             try:
-                async with asyncio.timeout(60):
-                    await line.get("/v1/models")
-            except TimeoutError:
+                async with asyncio.timeout(SMALL_SECONDS):
+                    await (line.get("/v1/models") if ask else line.open())
+            except (OSError, TimeoutError):
                 line.close()
 
     await asyncio.gather(*map(warm, lines))

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from deployer.bench.connection import Line, clock
 from deployer.bench.endpoint import CHAT, COMPLETIONS, Endpoint
+from deployer.bench.engine_counters import is_sglang
 from deployer.bench.prompts import PromptSource, Scale, request_body
 from deployer.bench.reply import Reply, Tally
 from deployer.errors import DeployError, UsageError
@@ -35,6 +36,8 @@ class Server:
     counts_in_stream: bool = False
     tokens_per_chunk: float | None = None
     round_trip_ms: float | None = None
+    """None where small questions get no answer."""
+    sglang: bool = False
     notes: tuple[str, ...] = ()
 
     def message(self, prompt: str, output_tokens: int | None = None) -> bytes:
@@ -77,6 +80,7 @@ async def probe(endpoint: Endpoint, workload: Workload, model: str, seed: str) -
     line = Line(endpoint)
     try:
         round_trip = await _round_trip(line)
+        sglang = round_trip is not None and await is_sglang(line)
         extras, notes, first, words = await _accepted(line, endpoint, workload, model, seed)
         second = await _try(line, _server(endpoint, workload, model, extras), f"{seed}/large", _LARGE)
     finally:
@@ -99,6 +103,7 @@ async def probe(endpoint: Endpoint, workload: Workload, model: str, seed: str) -
         counts,
         known / chunks if tells and chunks else None,
         round_trip,
+        sglang,
         notes,
     )
 

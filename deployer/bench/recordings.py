@@ -39,6 +39,11 @@ def save(run: Run, folder: Path | None = None) -> Path:
     )
 
 
+def check_writable(folder: Path | None = None) -> None:
+    """Refuse before an hour of measuring rather than after it."""
+    write_whole((folder or runs_folder()) / ".writable", "").unlink()
+
+
 def write_whole(path: Path, text: str) -> Path:
     """Write a file of ours so that it is there whole or not at all."""
     try:

@@ -16,6 +16,9 @@ VISIBLE: Final = (
 )
 
 
+BROKEN_OFF: Final = ("abort", "error")
+
+
 @dataclass
 class Tally:
     """What has arrived so far over all replies of a level; a live view samples it."""
@@ -41,6 +44,8 @@ class Tally:
             return float(self.counted)
         if self.completed_chunks:
             ratio = self.completed_tokens / self.completed_chunks
+        if not self.chunks and self.completed_tokens:
+            return float(self.completed_tokens)  # whole answers
         return None if ratio is None else self.chunks * ratio
 
 
@@ -130,7 +135,9 @@ class Reply:
         if seen:
             self._arrived(now, usage)
         if reason := choice.get("finish_reason"):
-            self.finish = reason if isinstance(reason, str) else "stop"
+            self.finish = reason if isinstance(reason, str) else str(reason.get("type") or "stop")
+            if self.finish in BROKEN_OFF:
+                self.fail("aborted", f"the server ended the answer with finish_reason {self.finish!r}")
 
     def _arrived(self, now: float, usage: Any) -> None:
         tally = self.tally
@@ -175,6 +182,8 @@ class Reply:
     def close(self, now: float) -> None:
         """The answer has ended; whether it was whole shows now."""
         self.ended = now
+        if self.output_tokens == 0 and self.arrivals:
+            self.output_tokens = None  # a count that cannot be is no count
         if self.failure:
             return
         if self.stream and not self.finish:

@@ -145,7 +145,7 @@ async def _level(
 ) -> Level | None:
     prompts = PromptSource(plan.workload, f"{plan.seed}/{number}", server.scale, plan.prompts)
     watch(Live(number, goal, "connecting"))
-    lines = await open_lines(plan.endpoint, goal.concurrency)
+    lines = await open_lines(plan.endpoint, goal.concurrency, ask=server.round_trip_ms is not None)
     side = Line(plan.endpoint)
     try:
         warmed: WarmUp | None = None
@@ -154,8 +154,8 @@ async def _level(
             warmed = await warm_up(server, lines, prompts, stop)
         if stop.asked:
             return None
-        flushed = plan.flush and await flush_cache(side)
-        before = await generated_tokens(side)
+        flushed = plan.flush and server.sglang and await flush_cache(side)
+        before = await generated_tokens(side) if server.round_trip_ms is not None else None
         judge = _judge(plan, goal)
         load = Load(
             goal,

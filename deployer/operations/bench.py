@@ -8,7 +8,7 @@ from pathlib import Path
 from deployer import __version__
 from deployer.bench.campaign import STORY_SAMPLES, campaign
 from deployer.bench.endpoint import Endpoint
-from deployer.bench.recordings import new_name, save
+from deployer.bench.recordings import check_writable, new_name, save
 from deployer.bench.session import BenchPlan, Watcher
 from deployer.bench.session import run as measure
 from deployer.bench.verdicts import differences
@@ -32,6 +32,7 @@ def bench(
     folder: Path | None = None,
 ) -> Run:
     """Measure the subject and record what was found; a run that was interrupted is recorded too."""
+    check_writable(folder)
     started_at = _now()
     measured = measure(plan, watch)
     subject = subject.model_copy(update={"model": measured.model})

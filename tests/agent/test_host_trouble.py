@@ -279,6 +279,28 @@ def test_an_old_engine_that_dies_once_more_is_started_again(
     closed(host)
 
 
+@pytest.mark.parametrize(("behaviour", "outcome"), [("good", "committed"), ("exits", "rolled-back")])
+def test_a_start_that_systemd_never_heard_of_is_asked_for_again(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, behaviour: str, outcome: str
+) -> None:
+    """As when it re-executes itself while systemctl asks: the command fails, and the unit is as it was."""
+    host.switch("tp8")
+    host.begin(host.request("pp8", behaviour))
+    started = host.systemd.start
+    lost: dict[str, int] = {}
+
+    def start_lossy(unit: str, block: bool = True, seconds: float = 60) -> Ran:
+        lost[unit] = lost.get(unit, 0) + 1
+        most = 6 if unit == TP8 else 2
+        return Ran(1, "", "Connection reset by peer") if lost[unit] <= most else started(unit, block, seconds)
+
+    monkeypatch.setattr(host.systemd, "start", start_lossy)
+    host.run()
+    assert host.store.history()[-1]["outcome"] == outcome
+    assert host.serving() == [PP8 if behaviour == "good" else TP8]
+    closed(host)
+
+
 def test_the_way_back_waits_for_a_stolen_port(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """The way forward does not: what it would load is in vain."""
     host.switch("tp8")

@@ -39,6 +39,12 @@ def test_every_form_is_hidden(secrets: list[str]) -> None:
     assert redact("on the first day", secrets) == "on the first day"
 
 
+def test_a_text_that_was_cut_in_the_middle_of_a_secret(secrets: list[str]) -> None:
+    for length in range(4, len(KEY)):
+        assert redact(f"args: {KEY[:length]}", secrets) == f"args: {HIDDEN}"
+    assert redact(f"args: {KEY[:3]}", secrets) == f"args: {KEY[:3]}"
+
+
 @pytest.mark.parametrize(
     ("text", "hidden"),
     [

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.agent.fakes import FakeHost, Killed
+from deployer.agent.gpus import Holding
+from deployer.agent.transaction import stop
+from tests.agent.fakes import FakeEngine, FakeGpus, FakeHost, Killed
 
 TP8, PP8 = "sglang-k26-tp8.service", "sglang-k26-pp8.service"
 RULES = [
@@ -104,6 +106,29 @@ def test_a_first_release_that_fails_leaves_nothing(host: FakeHost) -> None:
     assert host.store.current() is None
     assert not Path(host.layout.units, TP8).exists()
     closed(host)
+
+
+def test_after_a_power_cut_the_old_service_fills_its_gpus_again(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was started at boot, so its memory is no reason to call the new one not ended."""
+    host.switch("tp8")
+    host.begin(host.request("pp8"))
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeEngine, "models", lambda engine: _killed())
+        with pytest.raises(Killed):
+            host.run()
+    host.systemd.boot(host.clock)
+    monkeypatch.setattr(FakeGpus, "holdings", lambda gpus, slot, seconds: [Holding(0, 4242, 80 << 30)])
+    monkeypatch.setattr(stop, "_foreign", lambda tx, activation, ours: [])  # not yet there when first looked
+    host.run()
+    assert host.store.history()[-1]["outcome"] == "rolled-back"
+    assert host.serving() == [TP8]
+    closed(host)
+
+
+def _killed() -> list[str]:
+    raise Killed
 
 
 def test_both_bad_is_broken_and_says_what_stands(host: FakeHost) -> None:

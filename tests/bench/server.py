@@ -131,6 +131,8 @@ class Connection(asyncio.Protocol):
             self.json(
                 200, {"flushes": server.flushes, "requests": [asdict(truth) for truth in server.truths]}
             )
+        elif path == "/model_info" and server.behaviour.metrics:  # then it plays SGLang
+            self.json(200, {"model_path": "/models/truth"})
         elif path == "/flush_cache":
             server.flushes += 1
             self.json(200, "Cache flushed.\n")
@@ -243,6 +245,10 @@ class Generation:
             transport.write(b"0\r\n\r\n")
         elif fault == "error-data":
             self.event({"error": {"message": "CUDA error", "code": 500}})
+            transport.write(b"0\r\n\r\n")
+        elif fault == "abort":
+            self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": "abort"}]})
+            self.raw(b"data: [DONE]\n\n")
             transport.write(b"0\r\n\r\n")
         # stall: nothing ever again
 

@@ -72,6 +72,7 @@ def test_without_usage_tokens_are_unknown(server: Start, stream: bool) -> None:
         ("truncate", "truncated"),
         ("error-event", "error-event"),
         ("error-data", "error-event"),
+        ("abort", "aborted"),
     ],
 )
 def test_failures_are_counted_apart(server: Start, fault: str, failure: str) -> None:
@@ -112,6 +113,12 @@ def test_every_way_to_cut_a_stream_is_read(server: Start, oddity: dict[str, obje
     assert level.failed == 0, level.errors
     assert level.output_tokens_total == 9 * 16
     assert level.ttft_ms is not None and level.ttft_ms.count == 9
+
+
+def test_connections_that_the_server_closes_are_told(server: Start) -> None:
+    level = server(**QUICK, framing="close").level(2, 6, output_tokens=16)
+    assert level.client.reconnects >= 4
+    assert any("closed connections" in note for note in level.notes)
 
 
 def test_whole_answers(server: Start) -> None:

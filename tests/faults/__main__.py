@@ -23,16 +23,21 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="where the spread begins (default: 0)")
     parser.add_argument("--hosts", type=int, default=4, help="hosts at the same time (default: 4)")
     parser.add_argument("--step", choices=ALL_STEPS, action="append", help="only this step; repeatable")
+    parser.add_argument("--moment", choices=("begin", "end"), help="only as steps begin, or as they end")
     parser.add_argument("--fault", choices=tuple(FAULTS), action="append", help="only this fault; repeatable")
     return parser
 
 
 def _chosen(args: argparse.Namespace) -> list[Cell]:
-    cells = spread(None, 0) if args.step or args.fault else spread(_count(args.cells), args.seed)
+    """An even spread of all cells, or all of those that were asked for."""
+    if not (args.step or args.fault or args.moment):
+        return spread(_count(args.cells), args.seed)
     return [
-        c
-        for c in cells
-        if (not args.step or c.step in args.step) and (not args.fault or c.fault in args.fault)
+        cell
+        for cell in spread(None, 0)
+        if (not args.step or cell.step in args.step)
+        and (not args.fault or cell.fault in args.fault)
+        and (not args.moment or cell.moment == args.moment)
     ]
 
 

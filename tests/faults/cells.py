@@ -1,4 +1,4 @@
-"""The cells of the matrix: every step with every fault, and an even spread of them."""
+"""The cells of the matrix: every step with every fault, as it begins and as it ends, and an even spread of them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from tests.faults.faults import FAULTS
 STEPS: Final = ("stage", "check", "drain", "stop", "start", "ready", "soak", "commit")
 WAY_BACK: Final = ("restore-stop", "restore-start", "restore-ready")
 ALL_STEPS: Final = (*STEPS, *WAY_BACK)
-# Where there is no engine yet to be struck when the step begins, the fault comes when its work is done.
-AFTER_THE_WORK: Final = {("start", "engine-kill"), ("restore-start", "engine-kill")}
+BEGIN, END = "begin", "end"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One fault at one step."""
+    """One fault at one step: when it has been recorded as begun, or when its work is done but not yet recorded."""
 
     step: str
     fault: str
+    moment: str
 
     @property
     def point(self) -> str:
         """Where the agent waits to be struck."""
-        return f"{self.step}.done" if (self.step, self.fault) in AFTER_THE_WORK else self.step
+        return self.step if self.moment == BEGIN else f"{self.step}.done"
 
     @property
     def back(self) -> bool:
@@ -32,18 +32,22 @@ class Cell:
         return self.step in WAY_BACK
 
     def __str__(self) -> str:
-        return f"{self.step} x {self.fault}"
+        return f"{self.moment} of {self.step} x {self.fault}"
 
 
 def all_cells() -> list[Cell]:
-    """Every cell once, in an order whose every beginning is spread evenly over steps and faults.
+    """Every cell once, in an order whose every beginning is spread evenly over steps, faults and moments.
 
-    Both numbers are counted up together; as 11 and 16 have no divisor in common, that visits every pair.
+    Steps and faults are counted up together; as 11 and 16 have no divisor in common, that visits every pair. The
+    moments alternate, and the second time round they are the other ones.
     """
     faults = tuple(FAULTS)
-    count = len(ALL_STEPS) * len(faults)
-    cells = [Cell(ALL_STEPS[n % len(ALL_STEPS)], faults[n % len(faults)]) for n in range(count)]
-    assert len(set(cells)) == count, "the numbers of steps and faults must have no common divisor"
+    pairs = len(ALL_STEPS) * len(faults)
+    cells = [
+        Cell(ALL_STEPS[n % len(ALL_STEPS)], faults[n % len(faults)], (BEGIN, END)[(n + n // pairs) % 2])
+        for n in range(2 * pairs)
+    ]
+    assert len(set(cells)) == 2 * pairs, "the numbers of steps and faults must have no common divisor"
     return cells
 
 

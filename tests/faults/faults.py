@@ -53,8 +53,6 @@ class Struck:
     controller: subprocess.Popen[str]
     held: int
     """The agent's process at the step, by its pid on the host."""
-    stage: bool
-    """Whether it is the verb begin, and not yet the activation unit."""
     mend: list[Callable[[], None]] = field(default_factory=list)
     """What is to be done when the transaction is over."""
     lost: bool = False

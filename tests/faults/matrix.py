@@ -44,7 +44,8 @@ class Result:
     def __str__(self) -> str:
         mark = "ok    " if self.passed else "FAILED"
         line = (
-            f"{self.cell.step:<14}{self.cell.fault:<18}{mark} {self.recovery_seconds:6.1f} s  {self.outcome}"
+            f"{self.cell.step:<14}{self.cell.moment:<6}{self.cell.fault:<18}{mark} "
+            f"{self.recovery_seconds:6.1f} s  {self.outcome}"
         )
         return "\n".join([line, *(f"    {problem}" for problem in self.problems)])
 
@@ -57,7 +58,7 @@ def run_cell(scene: Scene, cell: Cell) -> Result:
     struck: Struck | None = None
     try:
         held = scene.await_hold(cell.point, controller, REACH_SECONDS)
-        struck = Struck(scene, controller, held, cell.step == "stage")
+        struck = Struck(scene, controller, held)
         began = time.monotonic()
         FAULTS[cell.fault](struck)
         scene.await_settled(BOUND_SECONDS)

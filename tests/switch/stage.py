@@ -337,7 +337,8 @@ class Service:
             f"units=$(systemctl list-units --all --plain --no-legend 'sglang-{name}-*' | cut -d' ' -f1); "
             "for unit in $units; do systemctl kill --signal=KILL $unit; systemctl stop $unit; "
             "systemctl disable --quiet $unit; systemctl reset-failed $unit; done; "
-            f"rm -rf /etc/systemd/system/sglang-{name}-* {self.folder} /etc/deployer/{name} /run/deployer/{name}.lock; "
+            f"rm -rf /etc/systemd/system/sglang-{name}-* {self.folder} /etc/deployer/{name} /run/deployer/{name}.lock "
+            f"/var/cache/deployer/{name}; "
             "systemctl daemon-reload"
         )
         self.stage.host.run(script, check=False)

@@ -102,24 +102,30 @@ def test_controller_killed_while_a_bad_release_starts(rough: Stage, move: Move) 
     move.assert_told_later("rolled-back", 3)
 
 
-def test_ctrl_c_leaves_it_running_and_says_how_to_follow(move: Move) -> None:
+def test_ctrl_c_leaves_it_running_and_says_how_to_follow(rough: Stage, move: Move) -> None:
+    rough.profiles({"stuck": {"tensor_parallel": 1, "environment": {"STANDIN_FAIL": "hang-before-port"}}})
+    move.new = "stuck"
     running = move.start()
     move.service.wait_for("ready")
     running.send_signal(signal.SIGINT)
     ran = ended(running, 20)
     error = ran.json["error"]
     assert (ran.code, error["exit_code"]) == (130, 130)
-    assert error["hint"] == f"deploy attach --host ct201 --service {move.service.name}"
-    assert not move.service.state()["closed"]
-    again = move.service.stage.start(*error["hint"].split()[1:])
+    hint = f"deploy attach --host ct201 --service {move.service.name}"
+    assert error["hint"] == hint
+
+    again = rough.start(*hint.split()[1:])
     assert again.stderr is not None and "staged" in again.stderr.readline()
     again.send_signal(signal.SIGINT)
     left = ended(again, 20)
-    assert left.code == 130, str(left)
-    assert "goes on" in left.err and "deploy attach" in left.err
-    ran = move.service.stage.deploy(*error["hint"].split()[1:], "--json")
-    assert (ran.code, ran.json["outcome"]) == (0, "committed")
-    move.assert_committed()
+    assert (left.code, hint in left.err) == (130, True), str(left)
+
+    follow = rough.start(*hint.split()[1:], "--json")
+    assert follow.stderr is not None and "staged" in follow.stderr.readline()
+    rough.host.run(["systemctl", "kill", "--signal=KILL", move.service.unit("stuck")])
+    ran = ended(follow)
+    assert (ran.code, ran.json["outcome"]) == (3, "rolled-back"), str(ran)
+    move.assert_rolled_back()
 
 
 def test_network_gone_for_five_seconds(move: Move) -> None:

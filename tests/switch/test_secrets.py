@@ -54,10 +54,11 @@ def test_keys_are_needed_and_stand_nowhere(stage: Stage, guarded: Service) -> No
     assert guarded.request("GET", "/v1/models")[0] == 401
     guarded.key = KEY
 
-    # It dies right after it has printed its arguments, so they are the last thing in its journal.
-    fault = {"STANDIN_FAIL": "self-kill", "STANDIN_FAIL_AFTER_SECONDS": "0"}
-    stage.profiles({"dies": {"tensor_parallel": 1, "environment": fault}})
-    failed = guarded.switch("dies")
+    # It falls silent right after it has printed its arguments, so they are the last thing in its journal.
+    fault = {"STANDIN_FAIL": "hang-distributed"}
+    hangs = {"tensor_parallel": 1, "environment": fault, "deadlines": {"stall_seconds": 2}}
+    stage.profiles({"hangs": hangs})
+    failed = guarded.switch("hangs")
     assert failed.code == 3, str(failed)
     assert "server_args" in failed.json["diagnosis"]["evidence"]
     for where, text in (everything_readable(guarded, failed) | {"first answer": ran.out + ran.err}).items():

@@ -38,7 +38,16 @@ class JournalStream(Stream):
 
     def argv(self) -> List[str]:
         """journalctl, from now on or from the start of the run; after a restart from where it was."""
-        argv = ["journalctl", "--no-pager", "-q", "--follow", "-o", "json", "--output-fields=MESSAGE"]
+        argv = [
+            "journalctl",
+            "--no-pager",
+            "-q",
+            "--all",
+            "--follow",
+            "-o",
+            "json",
+            "--output-fields=MESSAGE",
+        ]
         if self.cursor:
             argv += ["--lines=all", f"--after-cursor={self.cursor}", "-u", self.unit]
         elif self.invocation:

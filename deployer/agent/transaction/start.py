@@ -35,20 +35,35 @@ def start(tx: Transaction, step: Step) -> str:
     tx.mark(f"{step.name}_cursor", cursor)
     tx.mark(f"{step.name}_since", tx.ports.clock.seconds())
     systemd.reset_failed(unit)
-    ran = systemd.start(unit)
-    shown = {} if ran.status == 0 else systemd.unit(unit)
-    # The unit is what counts: systemctl fails too when systemd re-executes itself while it waits.
-    if ran.status != 0 and shown.get("ActiveState") not in ("active", "activating"):
+    _run_unit(tx, step, unit)
+    return f"{unit} started"
+
+
+def _run_unit(tx: Transaction, step: Step, unit: str) -> None:
+    """Let systemd start it. The unit is what counts: systemctl fails too when systemd re-executes itself meanwhile,
+    and then the unit may run, or nobody may have been told of it."""
+    systemd = tx.ports.systemd
+    for pause in (0.5, 1.0, 2.0, 0.0):
+        ran = systemd.start(unit)
+        if ran.status == 0:
+            return
+        shown = systemd.unit(unit)
+        if shown.get("ActiveState") in ("active", "activating"):
+            return
         if ran.status == 124:
             raise StepFailed("start-timeout", f"systemd did not start {unit} within 60 s")
-        raise StepFailed(
-            "exec-failed",
-            f"{unit} could not be started: result {shown.get('Result', '?')}, "
-            f"status {shown.get('ExecMainStatus', '?')}",
-            hint=f"journalctl -u {unit} -n 50",
-            evidence=ran.error.strip()[:500],
-        )
-    return f"{unit} started"
+        if shown.get("ActiveState") == "failed" or shown.get("LoadState", "loaded") != "loaded":
+            break
+        tx.ports.clock.sleep(pause)
+    said = ran.error.strip()[:500]
+    if step.target == OLD and shown.get("ActiveState") != "failed":
+        raise OSError(f"systemd does not start {unit}: {said}")  # asked again before it is given up
+    raise StepFailed(
+        "exec-failed",
+        f"{unit} could not be started: result {shown.get('Result', '?')}, status {shown.get('ExecMainStatus', '?')}",
+        hint=f"journalctl -u {unit} -n 50",
+        evidence=said,
+    )
 
 
 def await_port(tx: Transaction, step: Step, activation: Dict[str, Any]) -> None:

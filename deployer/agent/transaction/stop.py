@@ -5,10 +5,10 @@ import signal
 from typing import Any, Dict, List, Optional, Set
 
 from ..gpus import Gpu, GpuError
-from ..processes import describe, family, start_of, unit_of
+from ..processes import describe, family, start_of
 from ..systemd import is_down, is_running
 from .state import StepFailed, Transaction
-from .strategy import NEW, OLD, Step
+from .strategy import NEW, Step
 
 TOLERANCE_BYTES = 1024 * 1024 * 1024
 POLL_SECONDS = 0.2
@@ -55,6 +55,9 @@ def stop(tx: Transaction, step: Step) -> str:
         tx.mark("down_since", tx.ports.clock.seconds())
     _end_unit(tx, step, activation, unit)
     tx.ports.systemd.reset_failed(unit)
+    if step.target == NEW and tx.state.get("rebooted") and "start_since" not in tx.marks:
+        # What fills the GPUs now is the old service, which systemd started at boot.
+        return "not started since the host was restarted"
     return _free_gpus(tx, step, activation)
 
 
@@ -105,7 +108,6 @@ def _free_gpus(tx: Transaction, step: Step, activation: Dict[str, Any]) -> str:
     foreign = set(known or [])
     # A sick nvidia-smi has cost its time before the stop; now the service is down, so it gets little more.
     patience = SICK_SMI_SECONDS if known is None else SMI_SECONDS
-    served = _other_unit(tx, step)
     _end_orphans(tx, step)
     while True:
         try:
@@ -114,8 +116,8 @@ def _free_gpus(tx: Transaction, step: Step, activation: Dict[str, Any]) -> str:
         except GpuError as error:
             tx.finding("gpu-memory", "warning", f"GPU memory could not be read after the stop: {error}")
             return "ended; GPU memory could not be read"
-        left = [h for h in holdings if h.pid not in foreign and (not served or unit_of(h.pid) != served)]
-        strangers = sum(h.bytes for h in holdings if h not in left)
+        left = [h for h in holdings if h.pid not in foreign]
+        strangers = sum(h.bytes for h in holdings if h.pid in foreign)
         used = sum(gpu.memory_used_bytes for gpu in slot) - strangers
         if not left and used <= TOLERANCE_BYTES * len(slot):
             return "ended, GPU memory free"
@@ -128,14 +130,6 @@ def _free_gpus(tx: Transaction, step: Step, activation: Dict[str, Any]) -> str:
                 hint="end these processes, or give the service other GPUs",
             )
         tx.ports.clock.sleep(POLL_SECONDS)
-
-
-def _other_unit(tx: Transaction, step: Step) -> str:
-    """The other release's unit, whose GPU memory is not waited for: at boot systemd starts the old one by itself."""
-    other, own = tx.known(NEW if step.target == OLD else OLD), tx.known(step.target)
-    if other is None or own is None or other["unit_name"] == own["unit_name"]:
-        return ""
-    return str(other["unit_name"])
 
 
 def _end_orphans(tx: Transaction, step: Step) -> None:

@@ -1,8 +1,8 @@
 """Makes the agent on a lab host wait where a test wants it; loaded by every Python there through lab_holds.pth.
 
 A file /run/lab-holds/POINT makes the agent wait at that point, and /run/lab-holds/POINT.reached says that it does; it
-goes on when the first one is gone. Points: `stage` (the release is written, nothing says so yet), the name of a step
-(it has begun), and STEP.done (its work is done, but not yet recorded). /run/lab-holds/clock holds seconds by which the
+goes on when the first one is gone. Points: `stage` (the release is written, nothing says so yet), `stage.done` (the
+transaction is open), the name of a step (it has begun), and STEP.done (its work is done, but not yet recorded). /run/lab-holds/clock holds seconds by which the
 agent's clock is off.
 """
 
@@ -32,7 +32,14 @@ def held_begin(module: Any) -> None:
         hold("stage")
         return state
 
-    module._first_state = held
+    open_transaction = module._open
+
+    def opened(*args: Any) -> Any:
+        state = open_transaction(*args)
+        hold("stage.done")
+        return state
+
+    module._first_state, module._open = held, opened
 
 
 def held_activate(module: Any) -> None:
