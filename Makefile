@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 LAB := $(BIN)/python -m tests.lab
 HOSTS ?= 1
 NAME ?= lab
+CELLS ?= 40
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-pure test-lab test-real test-releases test-cure lint lab lab-down demo demo-trial docs clean
+.PHONY: help setup test test-pure test-lab test-real test-releases test-cure faults perf lint lab lab-down demo demo-trial docs clean
 
 help:  ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -32,6 +33,19 @@ test-real: setup  ## Switch and roll back the real SGLang on the CPU, in a lab h
 
 test-releases: setup  ## Patches against the wheels of all 62 SGLang releases
 	DEPLOY_ALL_RELEASES=1 $(BIN)/python -m pytest tests/patches/test_releases.py $(ARGS)
+
+test-cure: setup  ## The patches cure the mistakes, on the real packages' own classes (torch, CPU)
+	bash tests/patches/cure.sh
+	$(BIN)/python -m pytest -m torch tests/patches/test_cure.py $(ARGS)
+
+faults: setup  ## The fault matrix: make faults CELLS=40, or CELLS=all
+	$(BIN)/python -m tests.faults --cells $(CELLS)
+
+perf: setup  ## Speed against peers, as ratios of one run (tests/perf)
+	$(BIN)/python -m pytest tests/perf -s $(ARGS)
+
+docs: setup  ## Write the reference pages from the code
+	$(BIN)/deploy explain --reference docs/reference
 
 lint: setup  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -128,6 +128,8 @@ def _interruptible(stop: Stop) -> Iterator[None]:
     def first() -> None:
         loop.remove_signal_handler(signal.SIGINT)
         stop.ask()
+        if stop.load is None:  # nothing was measured that could be kept
+            raise KeyboardInterrupt
 
     try:
         loop.add_signal_handler(signal.SIGINT, first)

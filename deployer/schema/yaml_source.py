@@ -142,12 +142,14 @@ class _Builder:
         return None
 
     def _scalar(self, tag: str, node: Any, path: Path_) -> Any:
-        if any("\ud800" <= character <= "\udfff" for character in node.value):
+        # ruamel marks with a BEL where a folded text was folded; YAML itself allows no such character.
+        text = node.value.replace("\a", "") if node.style == ">" else node.value
+        if any("\ud800" <= character <= "\udfff" for character in text):
             self.document.complain(path, "holds half of a surrogate pair, which is not text")
             return None
         # What is written is what the process gets: 0.10 stays 0.10 and true stays true.
         as_written = len(path) > 1 and path[-2] == "environment" and tag != "null"
-        return node.value if tag in _TEXT_TAGS or as_written else _READERS[tag](node.value)
+        return text if tag in _TEXT_TAGS or as_written else _READERS[tag](text)
 
     def _mapping(self, node: Any, path: Path_, depth: int) -> dict[str, Any]:
         built: dict[str, Any] = {}

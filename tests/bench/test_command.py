@@ -91,6 +91,19 @@ def test_ctrl_c_keeps_what_was_measured(server: Start, state: Path) -> None:
     assert list((state / "runs").glob("*.json"))
 
 
+def test_ctrl_c_before_anything_was_measured_ends_it(server: Start, state: Path) -> None:
+    running = server(ttft=30)
+    command = [sys.executable, "-m", "deployer", "bench", "--url", running.url, "--json"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    deadline = time.monotonic() + 60
+    while not running.truth() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=20)
+    assert child.returncode == 130, err
+    assert json.loads(out)["error"]["exit_code"] == 130 and "Traceback" not in err
+
+
 def test_nobody_there_is_one_sentence(state: Path) -> None:
     from tests.hosts.daemon import free_port
 

@@ -47,7 +47,7 @@ class Sglang:
         """sglang.benchmark.serving on /v1/completions; its chat back end takes the length asked for as the count."""
         words = f"""-m sglang.benchmark.serving --backend sglang-oai --base-url {url} --model {model} --tokenizer {self.model}
             --dataset-name random-ids --random-input-len 64 --random-output-len {tokens} --random-range-ratio 1
-            --num-prompts {requests} --max-concurrency {concurrency} --warmup-requests {concurrency}"""
+            --output-file {self.stubs}/out.jsonl --num-prompts {requests} --max-concurrency {concurrency} --warmup-requests {concurrency}"""
         out, cpu = _run([str(self.python), *words.split()], {"PYTHONPATH": str(self.stubs), **OFFLINE})
         found = re.search(r"Output token throughput \(tok/s\):\s+([0-9.]+)", out)
         assert found, out[-2000:]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.faults.conftest import NewService
 from tests.faults.scene import HOLDS, ON_HOST, PACKAGES
-from tests.switch.stage import Stage
+from tests.lab import Lab
+from tests.lab.fixtures import require_lab
+from tests.switch.stage import GPUS, Stage
 
 pytestmark = pytest.mark.lab
 
@@ -123,3 +127,19 @@ def test_a_clock_that_is_off_by_an_hour(stage: Stage, new_service: NewService, o
         there_and_back(stage, new_service)
     finally:
         stage.host.run(f"rm -r {PACKAGES}/lab_holds.* /{HOLDS}")
+
+
+@pytest.mark.parametrize("suite", (os.environ.get("DEPLOY_LAB_SUITES") or "").split())
+def test_other_userlands(suite: str, tmp_path: Path) -> None:
+    """Only when asked for, as DEPLOY_LAB_SUITES=bullseye: each takes minutes to make, once."""
+    require_lab()
+    with Lab.up(f"suite-{os.getpid()}", ("ct200",), gpus=GPUS, owner=os.getpid(), suite=suite) as lab:
+        stage = Stage(lab, lab.host("ct200"), tmp_path / "stage")
+        there_and_back(stage, stage.service)
+        doctor = stage.deploy("doctor", "--json")
+        print(
+            stage.host.run(
+                "systemctl --version | head -1; python3 --version; sudo --version | head -1"
+            ).stdout
+        )
+        assert doctor.code == 0, str(doctor)

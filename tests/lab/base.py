@@ -27,9 +27,9 @@ OPTIONS: Final = (
 )
 
 
-def base_path() -> Path:
+def base_path(suite: str = SUITE) -> Path:
     """Where the base of this recipe lies, built or not; another recipe has another folder."""
-    recipe = "\n".join((SUITE, *OPTIONS)).encode() + SETUP.read_bytes()
+    recipe = "\n".join((suite, *OPTIONS)).encode() + SETUP.read_bytes()
     return CACHE / f"base-{hashlib.sha256(recipe).hexdigest()[:12]}"
 
 
@@ -41,24 +41,30 @@ def _one_builder() -> Iterator[None]:
         yield
 
 
-def ensure_base() -> Path:
+def ensure_base(suite: str = SUITE) -> Path:
     """The base, built if this machine has none of this recipe yet (about a minute, once)."""
-    base = base_path()
+    base = base_path(suite)
     if base.exists():
         return base
     with _one_builder():
         if not base.exists():
-            _build(base)
+            _build(base, suite)
     return base
 
 
-def _build(base: Path) -> None:
+def _mirror(suite: str) -> list[str]:
+    """For this machine's own suite its own sources, security too; for another one Debian's archive."""
+    return [] if suite == SUITE else ["http://deb.debian.org/debian"]
+
+
+def _build(base: Path, suite: str) -> None:
     for left in CACHE.glob("*.building-*"):  # of a killed build; the lock says that nobody is at it
         shutil.rmtree(left)
     building = base.with_name(f"{base.name}.building-{os.getpid()}")
     try:
         subprocess.run(
-            ["mmdebstrap", *OPTIONS, f"--customize-hook={SETUP}", SUITE, str(building)], check=True
+            ["mmdebstrap", *OPTIONS, f"--customize-hook={SETUP}", suite, str(building), *_mirror(suite)],
+            check=True,
         )
         building.rename(base)
     finally:

@@ -20,6 +20,11 @@ class Layer:
     def __init__(self, top: Path, base: Path) -> None:
         self.top, self._base = top, base
 
+    @property
+    def python(self) -> str:
+        """The base's own interpreter, such as `python3.11`."""
+        return os.readlink(self._base / "usr/bin/python3")
+
     def folder(self, path: str, mode: int = 0o755, owner: int = 0) -> Path:
         """Make a folder, and those above it."""
         here, below = self.top, self._base

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Final, TypeVar
 
 from . import network
-from .base import ensure_base
+from .base import SUITE, ensure_base
 from .container import Container, remove_groups
 from .errors import LabError, LabUnavailableError
 from .ground import lay_common, lay_host, lower_layers
@@ -66,11 +66,12 @@ class Lab:
         inventory: Path | None = None,
         owner: int | None = None,
         disk_mib: int = 4096,
+        suite: str = SUITE,
     ) -> Lab:
         """Boot the hosts; with `owner`, `down --stale` removes the lab once that process is dead."""
         if reason := unavailable():
             raise LabUnavailableError(reason)
-        base = ensure_base()
+        base = ensure_base(suite)
         network.forbid_leaks()
         if int(INOTIFY.read_text()) < INOTIFY_WANTED:
             INOTIFY.write_text(str(INOTIFY_WANTED))

@@ -268,3 +268,8 @@ def test_any_value_in_any_field_is_valid_or_a_clear_error(
     except InventoryError as error:
         assert error.problems
         assert all("\n" not in str(problem) for problem in error.problems)
+
+
+def test_a_folded_text_is_one_line(tmp_path: Path) -> None:
+    profiles = "profiles:\n  tp8:\n    tensor_parallel: 8\n    description: >-\n      one\n      two\n"
+    assert inventory(tmp_path, profiles=profiles).profiles["tp8"].description == "one two"

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from ..ground import Layer
 
 HERE: Final = Path(__file__).parent
-PYTHON: Final = "python3.11"  # of the base's Debian
 SHARDS: Final = 8
 LAYERS: Final = 61
 VENV: Final = """\
@@ -30,11 +29,12 @@ Summary: STAND-IN for SGLang on test hosts; serves no model
 
 def install_engine(layer: Layer, folder: str, version: str) -> None:
     """A folder that looks like a venv with SGLang in it; `bin/python -m sglang.launch_server` runs it."""
+    python = layer.python
     layer.file(f"{folder}/pyvenv.cfg", VENV)
-    layer.link(f"{folder}/bin/{PYTHON}", f"/usr/bin/{PYTHON}")
-    layer.link(f"{folder}/bin/python3", PYTHON)
-    layer.link(f"{folder}/bin/python", PYTHON)
-    packages = f"{folder}/lib/{PYTHON}/site-packages"
+    layer.link(f"{folder}/bin/{python}", f"/usr/bin/{python}")
+    layer.link(f"{folder}/bin/python3", python)
+    layer.link(f"{folder}/bin/python", python)
+    packages = f"{folder}/lib/{python}/site-packages"
     for source in sorted((HERE / "engine").rglob("*.py")):
         layer.file(f"{packages}/sglang/{source.relative_to(HERE / 'engine')}", source.read_bytes())
     docstring = '"""The release that this stand-in stands in for."""\n\n'
