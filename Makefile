@@ -6,6 +6,8 @@ LAB := $(BIN)/python -m tests.lab
 HOSTS ?= 1
 NAME ?= lab
 CELLS ?= 40
+# Tests wait for engines most of their time, so three at once suit two cores.
+WORKERS ?= 3
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-pure test-lab test-real test-releases test-cure faults perf lint lab lab-down demo demo-trial docs clean
 
@@ -18,8 +20,9 @@ $(VENV)/.stamp: pyproject.toml tests/setup.sh
 	bash tests/setup.sh "$(PYTHON)" "$(VENV)"
 	@touch $@
 
-test: setup  ## All tests but the real SGLang's and the release sweep
-	$(BIN)/python -m pytest -m "not real and not torch" $(ARGS)
+test: setup  ## All tests but the real SGLang's, those with torch and the sweep over all releases
+	$(BIN)/python -m pytest -m "not real and not torch and not measuring" -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -m "measuring and not real" $(ARGS)
 
 test-pure: setup  ## The fast tests: no root, no network
 	$(BIN)/python -m pytest tests/pure $(ARGS)

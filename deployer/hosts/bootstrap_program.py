@@ -9,6 +9,7 @@ import hashlib
 import os
 import stat
 import sys
+import time
 
 
 def say(text: str) -> None:
@@ -97,10 +98,19 @@ def receive(handle: int, digest: str, size: int) -> None:
     os.fsync(handle)
 
 
+def clear_drafts(folder: str) -> None:
+    """Uploads that were cut off so long ago that nobody goes on with them."""
+    for name in os.listdir(folder):
+        draft = "%s/%s" % (folder, name)
+        try:
+            if name.startswith(".draft-") and time.time() - os.lstat(draft).st_mtime > 3600:
+                os.unlink(draft)
+        except FileNotFoundError:
+            pass
+
+
 def install(path: str, digest: str, size: int) -> None:
-    draft = "%s.%d" % (path, os.getpid())
-    if os.path.lexists(draft):
-        os.unlink(draft)
+    draft = "%s/.draft-%s" % (os.path.dirname(path), os.urandom(8).hex())
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         receive(handle, digest, size)
@@ -124,6 +134,7 @@ def obtain(folder: str, digest: str, size: int) -> str:
             say('{"agent": "present"}')
         else:
             say('{"agent": "missing"}')
+            clear_drafts(folder)
             install(path, digest, size)
     except OSError as error:
         fail(

@@ -13,6 +13,8 @@ import pytest
 from deployer.bench.statistics import percentile
 from tests.bench.conftest import TruthServer
 
+pytestmark = pytest.mark.measuring
+
 Start = Callable[..., TruthServer]
 TOKENS = 96
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 
+import pytest
+
 from deployer.agent.sampling.gpus import GpuStream
 from deployer.agent.sampling.journal import JournalStream
 from deployer.agent.sampling.stream import Stream
 from tests.perf.gpu_sampling import sampled
+
+pytestmark = pytest.mark.measuring
 
 SECONDS = 8.0
 SMI = """

@@ -1,12 +1,13 @@
 """The command line that starts an agent, and what is said when that fails."""
 
 import ast
+import os
 import shlex
 from pathlib import Path
 
 import pytest
 
-from deployer.hosts import bootstrap
+from deployer.hosts import bootstrap, bootstrap_program
 from deployer.hosts.elevation import DIRECT, SUDO_PROMPT, Elevation, elevation_for
 from deployer.hosts.port import Reason
 from deployer.hosts.starting import explain_no_answer
@@ -29,7 +30,7 @@ def test_the_program_parses_on_old_pythons() -> None:
         if isinstance(node, ast.Import)
         for alias in node.names
     }
-    assert imported == {"hashlib", "json", "os", "stat", "sys"}
+    assert imported == {"hashlib", "json", "os", "stat", "sys", "time"}
     assert "JoinedStr" not in ast.dump(ast.parse(source)), "f-strings do not parse on Python 3.5"
 
 
@@ -87,3 +88,13 @@ def test_why_no_agent_came(elevation: Elevation, status: int | None, said: str, 
     assert error.hint
     if reason is Reason.NO_ANSWER and said:
         assert said in error.message
+
+
+def test_drafts_of_uploads_that_never_ended_are_cleared(tmp_path: Path) -> None:
+    """Their names cannot be guessed, so the next upload does not come upon them."""
+    old, new = tmp_path / ".draft-aa", tmp_path / ".draft-bb"
+    for draft in (old, new):
+        draft.touch()
+    os.utime(old, (1, 1))
+    bootstrap_program.clear_drafts(str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == [".draft-bb"]
