@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.pure.memory.models import Tensor, attention, mlp, norm, plain, write_model
 from tests.switch.conftest import NewService
 from tests.switch.stage import Ran, Service, Stage
 
@@ -171,6 +173,49 @@ def test_deep_asks_the_engines_own_parser(served: Service, stage: Stage) -> None
     assert {"weights", "ports", "flags", "gpu-health", "disk"} <= {
         c for c, f in found.items() if f["severity"] == "ok"
     }
+
+
+DENSE: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 16384,
+    "intermediate_size": 53248,
+    "num_hidden_layers": 60,
+    "num_attention_heads": 128,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "torch_dtype": "bfloat16",
+}
+
+
+def dense_tensors() -> Iterator[Tensor]:
+    """About 390 GB: too much for two cards of 96."""
+    hidden, inner = DENSE["hidden_size"], DENSE["intermediate_size"]
+    yield plain("model.embed_tokens", DENSE["vocab_size"], hidden)
+    for layer in range(DENSE["num_hidden_layers"]):
+        name = f"model.layers.{layer}"
+        yield from attention(f"{name}.self_attn", hidden, 128, 8, 128)
+        yield from mlp(f"{name}.mlp", hidden, inner)
+        yield norm(f"{name}.input_layernorm", hidden)
+        yield norm(f"{name}.post_attention_layernorm", hidden)
+    yield norm("model.norm", hidden)
+    yield plain("lm_head", DENSE["vocab_size"], hidden)
+
+
+def test_a_model_that_does_not_fit(served: Service, stage: Stage) -> None:
+    root = next(Path(f"/run/deploy-lab/{stage.lab.name}").glob(f"disk/{stage.host.name}/root"))
+    write_model(root / "models/dense", DENSE, dense_tensors())
+    file = stage.inventory / f"service-{served.name}.yaml"
+    text = file.read_text()
+    file.write_text(text.replace("/models/k26", "/models/dense"))
+    try:
+        errors = refused(served.switch("tp2"), in_check_step=False)
+    finally:
+        file.write_text(text)
+    assert "does-not-fit" in errors, errors
+    assert "GiB" in errors["does-not-fit"]
 
 
 def test_one_can_go_over_a_finding(stage: Stage, new_service: NewService) -> None:
