@@ -120,14 +120,16 @@ def test_the_old_service_serves_while_the_disk_still_refuses(
     assert host.store.history()[-1]["outcome"] == "rolled-back"
 
 
-@pytest.mark.parametrize("behaviour", ["good", "exits"])
-def test_a_full_disk_has_the_ballast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behaviour: str) -> None:
+@pytest.mark.parametrize(("profile", "behaviour"), [("pp8", "good"), ("pp8", "exits"), ("tp8", "exits")])
+def test_a_full_disk_has_the_ballast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profile: str, behaviour: str
+) -> None:
     """Full for good: every write needs room of the ballast, and there is enough of it."""
     real, give_room = durable._write, durable.give_room
 
     def strike(host: FakeHost, nth: int) -> int:
         host.switch("tp8")
-        host.begin(host.request("pp8", behaviour))
+        host.begin(host.request(profile, behaviour))
         writes, room = [0], [False]
 
         def write(*args: Any) -> None:

@@ -80,7 +80,9 @@ def choose(chance: random.Random) -> tuple[str, ...]:
 def round_of_commands(witness: Witness, chance: random.Random) -> None:
     """One command of each controller, all begun at the same moment; two of them surely want the same."""
     service = chance.choice(witness.services)
-    chosen = [(service, ("switch", "--profile", name, "--restart", "-y")) for name in ("even", "odd")]
+    chosen: list[tuple[Service, tuple[str, ...]]] = [
+        (service, ("switch", "--profile", name, "--restart", "-y")) for name in ("even", "odd")
+    ]
     chosen += [(chance.choice(witness.services), choose(chance)) for _ in range(CONTROLLERS - 2)]
 
     def controller(number: int) -> None:

@@ -94,6 +94,7 @@ def test_a_plan_changes_nothing_and_is_what_is_done(stage: Stage, served: Servic
     assert again["expected_downtime_seconds"] > 0
 
 
+@pytest.mark.measuring
 def test_the_downtime_is_what_a_client_sees(served: Service) -> None:
     with ThreadPoolExecutor(1) as pool:
         done = Event()
