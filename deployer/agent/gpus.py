@@ -1,5 +1,6 @@
 """The port to the GPUs: nvidia-smi, bounded in time, since a sick driver makes it hang."""
 
+import time
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from .systemd import run
@@ -17,6 +18,8 @@ DETAILS = (
     "pcie.link.width.max",
 )
 MIB = 1024 * 1024
+# Once it has hung, it is not asked again for a while: a check asks many things, and each would wait in vain.
+SILENT_SECONDS = 30.0
 
 
 class Gpu(NamedTuple):
@@ -45,6 +48,8 @@ class GpuError(Exception):
 
 class Gpus:
     """The GPUs of the host."""
+
+    _silent_until = 0.0
 
     def read(self, seconds: float = 15) -> List[Gpu]:
         """Every GPU with its memory, in order of index."""
@@ -86,10 +91,7 @@ class Gpus:
 
     def ask(self, words: Sequence[str], seconds: float = 20) -> str:
         """The text that nvidia-smi answers to other words, such as those about topology."""
-        ran = run(["nvidia-smi", *words], seconds)
-        if ran.status != 0:
-            raise GpuError((ran.error or ran.output).strip()[-300:] or f"status {ran.status}")
-        return ran.output
+        return self._run(words, seconds)
 
     def holdings(self, gpus: Sequence[Gpu], seconds: float = 15) -> List[Holding]:
         """Which processes hold memory on these GPUs."""
@@ -101,13 +103,19 @@ class Gpus:
         return held
 
     def _query(self, what: str, seconds: float) -> List[List[str]]:
-        ran = run(["nvidia-smi", what, "--format=csv,noheader,nounits"], seconds)
+        output = self._run([what, "--format=csv,noheader,nounits"], seconds)
+        return [[cell.strip() for cell in line.split(",")] for line in output.splitlines() if line.strip()]
+
+    def _run(self, words: Sequence[str], seconds: float) -> str:
+        if time.monotonic() < self._silent_until:
+            raise GpuError("nvidia-smi did not answer a moment ago")
+        ran = run(["nvidia-smi", *words], seconds)
+        if ran.status == 124:
+            self._silent_until = time.monotonic() + SILENT_SECONDS
         if ran.status != 0:
             reason = (ran.error or ran.output).strip().splitlines()
             raise GpuError(reason[-1][:300] if reason else f"nvidia-smi ended with status {ran.status}")
-        return [
-            [cell.strip() for cell in line.split(",")] for line in ran.output.splitlines() if line.strip()
-        ]
+        return ran.output
 
 
 def _number(text: str) -> Optional[float]:

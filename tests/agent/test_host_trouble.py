@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from deployer.agent import begin as begin_module
-from deployer.agent import durable, systemd
+from deployer.agent import durable, gpus, systemd
 from deployer.agent.errors import AgentError
 from deployer.agent.store import Store
 from deployer.agent.systemd import Ran, Systemd, run
@@ -200,6 +200,27 @@ def test_a_command_that_does_not_end_is_left_behind(tmp_path: Path) -> None:
     assert ran.status == 124
     assert time.monotonic() - began < 5
     assert run(["cat"]).output == ""  # nor does a command ever read the request on our standard input
+
+
+def test_an_nvidia_smi_that_hung_is_not_asked_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def hang(argv: list[str], seconds: float) -> Ran:
+        asked.append(argv)
+        return Ran(124, "", "nvidia-smi did not end within 15 s")
+
+    monkeypatch.setattr(gpus, "run", hang)
+    cards = gpus.Gpus()
+    for ask in (cards.read, cards.details, lambda: cards.ask(["topo", "-m"]), lambda: cards.holdings([])):
+        with pytest.raises(gpus.GpuError, match="did not"):
+            ask()
+    assert len(asked) == 1
+    monkeypatch.setattr(gpus, "SILENT_SECONDS", -1)
+    later = gpus.Gpus()
+    for _ in range(2):
+        with pytest.raises(gpus.GpuError):
+            later.read()
+    assert len(asked) == 3
 
 
 # -- begin

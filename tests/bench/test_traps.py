@@ -9,6 +9,8 @@ from deployer.bench.load import Goal
 from deployer.errors import DeployError
 from tests.bench.conftest import TruthServer
 
+pytestmark = pytest.mark.measuring
+
 Start = Callable[..., TruthServer]
 QUICK = {"ttft": 0.02, "itl": 0.002}
 
