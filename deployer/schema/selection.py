@@ -51,7 +51,9 @@ def select_hosts(hosts: Mapping[str, Host], groups: Groups, patterns: Iterable[s
     """The named hosts in inventory order; a word that names nothing is an error."""
     given = list(patterns)
     if any(not pattern.strip(" ,") for pattern in given):
-        raise UsageError("a host pattern is empty", hint="a variable that is not set? Leave it out to mean all")
+        raise UsageError(
+            "a host pattern is empty", hint="a variable that is not set? Leave it out to mean all"
+        )
     words = [word.strip() for pattern in given for word in pattern.split(",") if word.strip()]
     for word in words:
         if not any(matches(host, word.removeprefix("!"), groups) for host in hosts.values()):
