@@ -42,6 +42,7 @@ def records(host: Host, units: list[str]) -> dict[str, dict[str, Any]]:
         )
         host.run(["systemctl", "kill", "--signal=KILL", *units], check=False)
         host.run(["systemctl", "stop", *units], check=False)
+        host.run(["systemctl", "reset-failed", *units], check=False)
         if missing:
             print(missing, said)
     return {unit: json.loads(host.get(f"/run/record/{unit}.json")) for unit in units}
@@ -171,7 +172,7 @@ def test_a_hand_written_unit_is_the_way_back(stage: Stage) -> None:
     assert [(e["release"], e["action"], e["outcome"]) for e in service.history()] == [
         (0, "adopt", "committed"), (1, "switch", "rolled-back"), (2, "switch", "committed"), (0, "rollback", "committed"),
     ]  # fmt: skip
-    host.run("systemctl disable --now hand.service")
+    host.run("systemctl disable --now hand.service; systemctl reset-failed hand.service")
     service.remove()
 
 
@@ -191,7 +192,7 @@ def test_a_script_is_read_from_its_process(stage: Stage) -> None:
     service = Service(stage, "script", 31950, "in script")
     eventually("engine", service.completion)
     ran = stage.deploy("adopt", "--unit", "script.service", "--plan", "--json")
-    host.run("systemctl stop script.service")
+    host.run("systemctl stop script.service; systemctl reset-failed script.service")
     assert ran.code == 0, str(ran)
     assert 'served_model_name: "in script"' in ran.json["yaml"]
     assert any("start.sh" in each["what"] for each in ran.json["replaced"])

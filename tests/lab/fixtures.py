@@ -15,6 +15,8 @@ from .lab import Lab, take_down_stale, unavailable
 
 # CI sets it, so that a machine without a lab is an error there and not a skipped test.
 REQUIRED = "DEPLOY_LAB_REQUIRED"
+# The session's own lab while it is up.
+_shared: list[Lab] = []
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,5 +45,17 @@ def lab() -> Iterator[Lab]:
     owner = os.getpid()
     with Lab.up(f"test-{owner}", ("ct200", "ct201"), owner=owner) as lab:
         last = atexit.register(lambda: lab.down() if os.getpid() == owner else None)  # not in a forked child
+        _shared.append(lab)
         yield lab
+        _shared.remove(lab)
     atexit.unregister(last)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lab_left_as_found() -> Iterator[None]:
+    """A module that leaves failed units on the shared hosts is told so, not the one that comes next."""
+    yield
+    failed = {
+        host.name: units for lab in _shared for host in lab.hosts.values() if (units := host.take_failed())
+    }
+    assert not failed, f"units left failed on the shared lab: {failed}"

@@ -105,6 +105,12 @@ class Host:
         """What the engine's units wrote to the journal, oldest first."""
         return self.run(["journalctl", "--no-pager", "-o", "cat", "-a", "-u", unit]).stdout
 
+    def take_failed(self) -> list[str]:
+        """The units that systemd holds as failed; it forgets them after this."""
+        failed = self.run("systemctl list-units --failed --plain --no-legend").stdout
+        self.run("systemctl reset-failed")
+        return [line.split()[0] for line in failed.splitlines()]
+
     def enter(self) -> None:
         """Move the calling thread into the host's own network, for good: 127.0.0.1 is the host's then."""
         network.enter(self._state.name, self.name)
