@@ -14,7 +14,7 @@ from deployer.schema.versions import Release, within
 SHORTEST_REPLACEMENT = 12
 LONGEST_TRACEBACK = 80
 
-ModelKind = Literal["mha", "mla", "hybrid-linear", "hybrid-swa"]
+ModelKind = Literal["mha", "mla", "hybrid-linear", "hybrid-swa", "minimax-sparse"]
 
 
 def _check_pattern(value: str) -> str:

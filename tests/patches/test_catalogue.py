@@ -50,6 +50,7 @@ def test_the_shipped_entries(catalogue: Catalogue) -> None:
     assert {entry.name: entry.has_patch for entry in catalogue} == {
         "aiter-pp": True,
         "intel-amx-pp": True,
+        "minimax-sparse-pp": True,
         "swa-pp": False,
         "triton-pp": True,
         "wave-pp": True,

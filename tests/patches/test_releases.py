@@ -79,8 +79,10 @@ def _paths(catalogue: Catalogue) -> set[str]:
 
 def _expected(release: str, path: str, old: bytes) -> bytes:
     """The old bytes with the one anchor replaced."""
-    later = KNOWN["later_intel_amx"]
-    if path.endswith("intel_amx_backend.py") and RELEASES.index(release) >= RELEASES.index(later["since"]):
+    later, minimax = KNOWN["later_intel_amx"], KNOWN["minimax_sparse"]
+    if path == minimax["path"]:
+        anchor, replacement = minimax["anchor"], minimax["replacement"]
+    elif path.endswith("intel_amx_backend.py") and RELEASES.index(release) >= RELEASES.index(later["since"]):
         anchor, replacement = later["anchor"], later["replacement"]
     else:
         anchor = KNOWN["anchor"]
