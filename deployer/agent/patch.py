@@ -24,6 +24,7 @@ def patch(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Emit) -> 
         "engine": {"python": str(request["python"])},
         "patches": request["patches"],
         "who": request["who"],
+        "accept_edited": bool(request.get("accept_edited")),
     }
     if word == "plan":
         asked["verb"] = "revert" if request.get("revert") else "apply"

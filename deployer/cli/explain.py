@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 )
 @json_option
 def command(word: str | None, reference: str | None, as_json: bool) -> int:
-    """Say what a flag, a profile field, a finding, a cause, a variable or an exit code means; needs no host.
+    """Say what a flag, a profile field, a finding, a cause, a patch, a variable or an exit code means; needs no host.
 
     For example: deploy explain --reference DIR, deploy explain pp-size, deploy explain weights-missing, deploy explain 3
     """
@@ -31,7 +31,7 @@ def command(word: str | None, reference: str | None, as_json: bool) -> int:
         return 0
     if word is None:
         raise click.UsageError(
-            "explain what? A flag, a profile field, a finding, a cause, a variable or an exit code"
+            "explain what? A flag, a profile field, a finding, a cause, a patch, a variable or an exit code"
         )
 
     from deployer.cli.view import print_json

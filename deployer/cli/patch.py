@@ -20,6 +20,7 @@ from deployer.cli.options import (
 from deployer.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from deployer.operations.patch import PatchChoices
     from deployer.patches.catalogue import Catalogue
     from deployer.patches.entry import PatchEntry
     from deployer.schema.host import Host
@@ -36,6 +37,7 @@ DONE = ("applied", "fixed-upstream", "not-affected")
 @click.option("--plan", "--check", "plan_only", is_flag=True, help="What would change; changes nothing.")
 @click.option("--diff", "show_diff", is_flag=True, help="Show the exact change.")
 @click.option("--revert", is_flag=True, help="Put the exact bytes from before back.")
+@click.option("--accept-edited", is_flag=True, help="Patch a file too that somebody edited by hand.")
 @click.option(
     "--engine",
     metavar="PATH",
@@ -56,6 +58,7 @@ def command(
     plan_only: bool,
     show_diff: bool,
     revert: bool,
+    accept_edited: bool,
     engine: str | None,
     all_hosts: bool,
     restart: bool,
@@ -70,7 +73,7 @@ def command(
 
     A running service keeps the code it started with: a patch takes effect at the next start.
     """
-    from deployer.operations.patch import catalogue_of
+    from deployer.operations.patch import PatchChoices, catalogue_of
 
     inventory = _inventory(folder, needed=not (list_only or engine))
     catalogue = catalogue_of(inventory)
@@ -81,14 +84,15 @@ def command(
     entries = [catalogue.get(name) for name in names] or list(catalogue)
     word = _word(status, plan_only or (as_json and not yes), revert)
     _may(word, yes)
+    choices = PatchChoices(revert, accept_edited)
     if engine is not None:
-        answers = [_local(engine, entries, word, revert, _ask_first(yes, word, show_diff, as_json))]
+        answers = [_local(engine, entries, word, choices, _ask_first(yes, word, show_diff, as_json))]
     else:
         assert inventory is not None
         hosts = choose_hosts(inventory, ["all"] if all_hosts else patterns, many=status)
         options = Reach(**reach).connect_options()
         ask = _ask_first(yes, word, show_diff, as_json)
-        answers = [_remote(host, inventory, service, entries, word, revert, options, ask) for host in hosts]
+        answers = [_remote(host, inventory, service, entries, word, choices, options, ask) for host in hosts]
     if as_json:
         _print_json(answers, many=engine is None and len(answers) > 1)
     else:
@@ -141,11 +145,13 @@ def _ask_first(yes: bool, word: str, show_diff: bool, as_json: bool) -> Ask:
     return ask
 
 
-def _local(path: str, entries: "list[PatchEntry]", word: str, revert: bool, ask: Ask) -> dict[str, Any]:
+def _local(
+    path: str, entries: "list[PatchEntry]", word: str, choices: "PatchChoices", ask: Ask
+) -> dict[str, Any]:
     from deployer.operations.patch import patch_in_folder
 
     def run(what: str) -> dict[str, Any]:
-        return patch_in_folder(path, entries, what, revert=revert)
+        return patch_in_folder(path, entries, what, choices)
 
     return run(word) if ask(run) else run("inspect")
 
@@ -156,7 +162,7 @@ def _remote(
     service: str | None,
     entries: "list[PatchEntry]",
     word: str,
-    revert: bool,
+    choices: "PatchChoices",
     options: Any,
     ask: Ask,
 ) -> dict[str, Any]:
@@ -167,7 +173,7 @@ def _remote(
     with reached(host, options) as channel:
 
         def run(what: str) -> dict[str, Any]:
-            return patch_on_host(channel, python, entries, what, revert=revert)
+            return patch_on_host(channel, python, entries, what, choices)
 
         answer = run(word) if ask(run) else run("inspect")
     return {"service": wanted.name, **answer}

@@ -1,4 +1,4 @@
-"""explain: what a flag, a field, a finding, a cause, a variable or an exit code means, from the data that is acted on."""
+"""explain: what a flag, a field, a finding, a cause, a patch, a variable or an exit code means, from the data that is acted on."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from deployer.diagnosis.rules import load_rules as load_causes
 from deployer.errors import ExitCode, UsageError
+from deployer.patches.catalogue import load_catalogue
 from deployer.planning.meanings import PLACES, meanings
 from deployer.planning.rules.load import Rule
 from deployer.planning.rules.load import load_rules as load_checks
@@ -20,7 +21,9 @@ from deployer.schema.reserved_flags import INSTEAD
 from deployer.schema.selection import nearest
 from deployer.schema.service import Service
 
-KINDS = ("exit code", "flag", "profile field", "service field", "host field", "finding", "cause", "variable")
+KINDS = (
+    "exit code", "flag", "profile field", "service field", "host field", "finding", "cause", "patch", "variable",
+)  # fmt: skip
 _PARTS_WITH_NUMBERS = re.compile(r"\[\[.*?\]\]")
 
 
@@ -60,13 +63,20 @@ def _meant(word: str, known: Iterable[str]) -> str:
     return (
         f"did you mean {guess!r}?"
         if guess
-        else "a flag, a field, a finding, a cause, a variable or an exit code"
+        else "a flag, a field, a finding, a cause, a patch, a variable or an exit code"
     )
 
 
 def all_entries() -> tuple[Entry, ...]:
     """Everything but the engine's flags, of which there are hundreds."""
-    return (*exit_code_entries(), *field_entries(), *finding_entries(), *cause_entries(), *variable_entries())
+    return (
+        *exit_code_entries(),
+        *field_entries(),
+        *finding_entries(),
+        *cause_entries(),
+        *patch_entries(),
+        *variable_entries(),
+    )
 
 
 def exit_code_entries() -> Iterator[Entry]:
@@ -192,6 +202,20 @@ def cause_entries() -> Iterator[Entry]:
         again = "depends on where it happens" if len(lasting) > 1 else again
         facts = (*(("hint", hint) for hint in hints), ("again", again))
         yield Entry(kind="cause", name=cause, sentence="Found in the engine's journal.", facts=facts)
+
+
+def patch_entries() -> Iterator[Entry]:
+    """The source patches that are shipped, and the known mistakes without one."""
+    for patch in load_catalogue():
+        spans = ", ".join(map(str, patch.affected or ())) or "every release"
+        facts = [("affected", spans)]
+        if patch.has_patch:
+            facts += [("apply", f"deploy patch {patch.name}"), ("risk", patch.risk)]
+        facts += [("without it", way.text) for way in patch.workarounds]
+        if patch.upstream.issue:
+            fixed = f", fixed in {patch.upstream.fixed_in}" if patch.upstream.fixed_in else ""
+            facts.append(("upstream", patch.upstream.issue + fixed))
+        yield Entry(kind="patch", name=patch.name, sentence=_sentence(patch.title), facts=tuple(facts))
 
 
 def variable_entries() -> Iterator[Entry]:

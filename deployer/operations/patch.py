@@ -1,6 +1,7 @@
 """patch: see, apply and revert source patches of the SGLang that a service runs, on hosts or in a local folder."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +23,40 @@ def catalogue_of(inventory: Inventory | None) -> Catalogue:
     return load_catalogue(None if inventory is None else Path(inventory.folder) / "patches")
 
 
+@dataclass(frozen=True)
+class PatchChoices:
+    """What the user chose about patches: back to the bytes from before; a file that somebody edited is taken as it is."""
+
+    revert: bool = False
+    accept_edited: bool = False
+
+
+AS_USUAL = PatchChoices()
+
+
 def patch_on_host(
-    channel: AgentChannel, python: str, entries: Sequence[PatchEntry], word: str, *, revert: bool = False
+    channel: AgentChannel,
+    python: str,
+    entries: Sequence[PatchEntry],
+    word: str,
+    choices: PatchChoices = AS_USUAL,
 ) -> Answer:
     """One conversation: how the patches stand, or what was done; a refusal is part of the answer."""
-    answer = last(channel, "patch", {"python": python, "word": word, "revert": revert, **_asked(entries)})
+    request = {"python": python, "word": word, "revert": choices.revert, **_asked(entries, choices)}
+    answer = last(channel, "patch", request)
     return {"host": channel.host, **{key: value for key, value in answer.items() if key != "event"}}
 
 
-def patch_in_folder(path: str, entries: Sequence[PatchEntry], word: str, *, revert: bool = False) -> Answer:
+def patch_in_folder(
+    path: str, entries: Sequence[PatchEntry], word: str, choices: PatchChoices = AS_USUAL
+) -> Answer:
     """The same in an interpreter, package folder, virtual environment or source checkout of this machine."""
     import os
 
     state = patching.default_state_folder(os.environ, os.getuid())
-    request: dict[str, Any] = {"engine": {"path": str(Path(path).absolute())}, **_asked(entries)}
+    request: dict[str, Any] = {"engine": {"path": str(Path(path).absolute())}, **_asked(entries, choices)}
     if word == "plan":
-        request["verb"] = "revert" if revert else "apply"
+        request["verb"] = "revert" if choices.revert else "apply"
     try:
         answer: Answer = getattr(patching, word)(request, state)
     except patching.PatchRefused as refusal:
@@ -50,6 +69,10 @@ def patch_in_folder(path: str, entries: Sequence[PatchEntry], word: str, *, reve
     return answer
 
 
-def _asked(entries: Sequence[PatchEntry]) -> Mapping[str, Any]:
+def _asked(entries: Sequence[PatchEntry], choices: PatchChoices) -> Mapping[str, Any]:
     who = holder()
-    return {"patches": [patch_request(entry) for entry in entries], "who": f"{who['user']}@{who['machine']}"}
+    return {
+        "patches": [patch_request(entry) for entry in entries],
+        "who": f"{who['user']}@{who['machine']}",
+        "accept_edited": choices.accept_edited,
+    }

@@ -9,6 +9,7 @@ from deployer.operations.explain import (
     exit_code_entries,
     field_entries,
     finding_entries,
+    patch_entries,
     variable_entries,
 )
 
@@ -45,6 +46,7 @@ def reference_pages(commands: Iterable[CommandPage]) -> dict[str, str]:
         "exit-codes.md": _exit_codes(),
         "findings.md": _listed("Findings", finding_entries(), FINDINGS),
         "causes.md": _listed("Causes", cause_entries(), CAUSES),
+        "patches.md": _listed("Source patches", patch_entries(), PATCHES),
         "variables.md": _listed("Environment variables", variable_entries(), VARIABLES),
         "events.md": _events(),
     }
@@ -55,6 +57,7 @@ FINDINGS = (
     "`--ignore NAME` makes a warning of an error."
 )
 CAUSES = "What `deploy diagnose` and a failed switch name as the cause, the strongest first."
+PATCHES = "Mistakes in released SGLang that `deploy patch` knows; an inventory's `patches/` may hold more."
 VARIABLES = "Variables of the engine that `deploy` presets or has rules about."
 
 

@@ -15,6 +15,7 @@ import pytest
 from tests.lab import Lab
 from tests.lab.fixtures import require_lab
 from tests.lab.lab import take_down_stale
+from tests.patches.engines import make_engine
 from tests.switch.stage import Ran, Service, Stage, eventually
 
 DEPLOY = Path(sys.executable).with_name("deploy")
@@ -204,6 +205,25 @@ def test_a_local_folder_needs_no_host_and_no_inventory(tmp_path: Path) -> None:
     assert run("--status")[1] == "applied"
     assert run("--revert", "-y") == ("applied", "needed")
     assert target.read_text() == original
+
+
+def test_an_edited_file_is_patched_only_when_that_is_asked_for(tmp_path: Path) -> None:
+    engine = make_engine(tmp_path / "site", "0.5.2", record=True)
+    engine.file().write_text(engine.file().read_text() + "# by hand\n")
+    edited = engine.file().read_bytes()
+    argv = [str(DEPLOY), "patch", "triton-pp", "--engine", str(engine.site), "-y"]
+    named = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*argv, *words], capture_output=True, text=True, cwd=tmp_path, env=named)
+
+    refused = run()
+    assert refused.returncode == 1 and "--accept-edited" in refused.stderr
+    assert engine.file().read_bytes() == edited
+    assert run("--accept-edited").returncode == 0
+    assert MISTAKE.encode() not in engine.file().read_bytes()
+    assert run("--revert").returncode == 0
+    assert engine.file().read_bytes() == edited
 
 
 def _package(folder: Path) -> str:

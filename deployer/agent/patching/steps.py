@@ -104,7 +104,9 @@ def _refusal_to_apply(patch: Mapping[str, Any], verdict: Verdict, run: _Run) -> 
         return Refusal("conflict", f"{name}: {verdict.reason}", f"nearest lines: {near}" if near else "")
     if verdict.judged == DRIFTED and not run.accept_edited:
         return Refusal(
-            "drifted", f"{name}: {verdict.reason}", "look at the file, then reinstall it or accept the edit"
+            "drifted",
+            f"{name}: {verdict.reason}",
+            "look at the file, then reinstall it, or take the edit along (--accept-edited)",
         )
     if verdict.judged == NEEDED and not patch["files"]:
         return Refusal("no-patch", f"{name}: {verdict.reason}", "; ".join(patch.get("workarounds") or ()))
