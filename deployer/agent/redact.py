@@ -14,6 +14,8 @@ _KEYED = re.compile(
     re.I | re.X,
 )
 _TOKENS = re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,})")
+# Without one of these neither expression can match.
+_HINTS = ("key", "hf", "hub", "passw", "secret", "authorization", "bearer", "access", "sk-")
 # What the controller writes: `name: "value"` for the engine's config, `NAME="value"` for EnvironmentFile=.
 _CONFIG_LINE = re.compile(r'^[a-z-]+: "((?:[^"\\]|\\.)*)"$', re.M)
 _VARIABLE = re.compile(r'^[A-Za-z_][A-Za-z0-9_]*="((?:[^"\\]|\\.)*)"$', re.M | re.S)
@@ -26,8 +28,18 @@ def redact(text: str, secrets: Sequence[str] = ()) -> str:
     for secret in secrets:
         if secret:
             text = _without_end(text.replace(secret, HIDDEN), secret)
+    if not _may_hold(text):
+        return text
     text = _TOKENS.sub(HIDDEN, text)
     return _KEYED.sub(lambda m: f"{m.group(1)}{m.group(2)}{m.group(4)}{HIDDEN}", text)
+
+
+def _may_hold(text: str) -> bool:
+    """Whether the expressions need to look: they cost more than all else that is done with a line."""
+    if not text.isascii():
+        return True
+    lower = text.lower()
+    return any(hint in lower for hint in _HINTS)
 
 
 def _without_end(text: str, secret: str) -> str:

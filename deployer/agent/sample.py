@@ -5,7 +5,7 @@ import os
 import select
 import sys
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
 from .begin import controller_gone
 from .errors import AgentError
@@ -17,13 +17,16 @@ from .sampling.engine import EnginePoller
 from .sampling.gpus import GpuStream, TrafficStream, constants
 from .sampling.host import HostReader, title_of
 from .sampling.journal import JournalStream
+from .sampling.nvml import EnergyPoller
 from .sampling.stream import Stream
 from .store import Store
 from .transaction.state import Ports
 
-Emit = Callable[[Dict[str, Any]], None]
+Emit = Callable[..., None]
+Poller = Union[EnginePoller, EnergyPoller]
 FASTEST, SLOWEST = 0.1, 5.0
 HOST_SECONDS = 1.0
+LONGEST_WAIT_SECONDS = 0.5
 MODEL_KEYS = ("num_hidden_layers", "architectures", "model_type", "tie_word_embeddings")
 
 
@@ -47,8 +50,10 @@ def sample(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Emit) ->
     emit(_first(record, store.unit_text(number), shown, ports, interval, bool(request.get("gpus", True))))
     activation = record["activation"]
     engine = Engine(str(activation["host_bind"]), int(activation["port"]), activation.get("api_key_file"))
-    poller = EnginePoller(engine, ports.clock.seconds)
-    watch = Watch(streams, journal, HostReader(unit, shown), poller, ports)
+    pollers: List[Poller] = [EnginePoller(engine, ports.clock.seconds)]
+    if request.get("gpus", True):
+        pollers.append(EnergyPoller(ports.clock.seconds))
+    watch = Watch(streams, journal, HostReader(unit, shown), pollers, ports, interval)
     try:
         return watch.run(float(request.get("seconds", 60)), emit)
     finally:
@@ -56,33 +61,37 @@ def sample(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Emit) ->
 
 
 class Watch:
-    """All sources together, in one thread but for the questions to the engine."""
+    """All sources together, in one thread but for what may not answer: the engine and the driver."""
 
     def __init__(
         self,
         streams: List[Stream],
         journal: JournalStream,
         host: HostReader,
-        poller: EnginePoller,
+        pollers: List[Poller],
         ports: Ports,
+        interval: float,
     ) -> None:
+        self.interval = interval
         self.streams = streams
         self.journal = journal
         self.host = host
-        self.poller = poller
+        self.pollers = pollers
         self.clock = ports.clock
         self.host_due = 0.0
         self.events = 0
+        self.asked = False
 
     def run(self, seconds: float, emit: Emit) -> Dict[str, Any]:
         """Until the time is over."""
         began = self.clock.seconds()
-        self.poller.start()
+        for poller in self.pollers:
+            poller.start()
         while self.clock.seconds() - began < seconds:
-            for event in self._round(began + seconds):
-                self.events += 1
-                emit(event)
-            if controller_gone():
+            events = list(self._round(began + seconds))
+            self.events += len(events)
+            emit(*events)
+            if self.asked and controller_gone():
                 raise AgentError(
                     "controller-gone", "the controller went away; sampling has ended", exit_code=130
                 )
@@ -90,7 +99,8 @@ class Watch:
 
     def stop(self) -> None:
         """End every child."""
-        self.poller.ended.set()
+        for poller in self.pollers:
+            poller.ended.set()
         for stream in self.streams:
             stream.stop()
 
@@ -98,24 +108,27 @@ class Watch:
         now = self.clock.seconds()
         for stream in self.streams:
             yield from stream.tick(now)
-        by_descriptor: Dict[int, Stream] = {}
-        for stream in self.streams:
-            descriptor = stream.fileno()
-            if descriptor is not None:
-                by_descriptor[descriptor] = stream
-        pause = max(0.0, min(end, self.host_due) - now)
-        ready = select.select([*by_descriptor, sys.stdin.fileno()], [], [], min(pause, 0.5))[0]
+        self._wait(min(end, self.host_due) - now)
         now = self.clock.seconds()
-        for descriptor in ready:
-            if descriptor in by_descriptor:
-                yield from by_descriptor[descriptor].read(now)
-        while not self.poller.events.empty():
-            yield self.poller.events.get_nowait()
+        for stream in self.streams:
+            yield from stream.read(now)
+        for poller in self.pollers:
+            while not poller.events.empty():
+                yield poller.events.get_nowait()
         if now >= self.host_due:
             self.host_due = now + HOST_SECONDS
             yield dict(
                 self.host.read(now), other_lines=self.journal.other, lines_left_out=self.journal.left_out
             )
+
+    def _wait(self, seconds: float) -> None:
+        """Until the GPUs are read again: each time that a process wakes up costs it more than the line it wakes for."""
+        watched = [s.fileno() for s in self.streams if s.urgent or s.flowing]
+        descriptors = [descriptor for descriptor in watched if descriptor is not None]
+        longest = LONGEST_WAIT_SECONDS if descriptors else self.interval
+        stdin = sys.stdin.fileno()
+        pause = max(0.0, min(seconds, longest))
+        self.asked = stdin in select.select([*descriptors, stdin], [], [], pause)[0]
 
 
 def _first(

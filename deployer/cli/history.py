@@ -18,32 +18,45 @@ from deployer.cli.options import (
 
 
 @click.command("history")
+@click.option(
+    "--timing", is_flag=True, help="Also show where the time of each start went, by phase and rank."
+)
 @host_option
 @service_option
 @inventory_option
 @json_option
 @reach_options
 def command(
-    patterns: tuple[str, ...], service: str | None, folder: str | None, as_json: bool, **reach: bool
+    timing: bool,
+    patterns: tuple[str, ...],
+    service: str | None,
+    folder: str | None,
+    as_json: bool,
+    **reach: bool,
 ) -> int:
     """Show every switch and rollback of a service, oldest first, and how it ended."""
     inventory = load(folder)
     hosts = choose_hosts(inventory, patterns, many=False)
 
     from deployer.cli.view import print_json
+    from deployer.observe.timing import load_timing
     from deployer.operations.facts import read_facts
 
     options = Reach(**reach).connect_options()
-    documents = []
+    documents: list[dict[str, Any]] = []
     for host in hosts:
         name = inventory.service(host, service).name
         with reached(host, options) as channel:
-            now = read_facts(channel, services=[name], gpus=False, history=True).service(name)
+            asked = read_facts(channel, services=[name], gpus=False, history=True, timing=timing)
+        now = asked.service(name)
         entries = [] if now is None else [_entry(entry) for entry in now.history]
         current = None if now is None else now.release
-        documents.append(
-            {"host": host.name, "service": name, "current_release": current, "releases": entries}
-        )
+        document: dict[str, Any] = {"host": host.name, "service": name, "current_release": current}
+        document["releases"] = entries
+        if timing:
+            starts = [] if now is None else sorted(map(load_timing, now.starts), key=lambda one: one.at)
+            document["starts"] = [start.model_dump(mode="json") for start in starts]
+        documents.append(document)
     if as_json:
         print_json(documents[0] if len(documents) == 1 else {"hosts": documents})
     else:
@@ -96,3 +109,9 @@ def _print(document: dict[str, Any]) -> None:
             for e in document["releases"]
         ],
     )
+    if "starts" in document:
+        from deployer.cli.timing_view import print_timing
+        from deployer.schema.timing import LoadTiming
+
+        profiles = {e["release"]: e["profile"] for e in document["releases"]}
+        print_timing([LoadTiming.model_validate(start) for start in document["starts"]], profiles)

@@ -8,6 +8,7 @@ import click
 from deployer.cli.options import (
     Reach,
     choose_hosts,
+    duration,
     host_option,
     inventory_option,
     json_option,
@@ -27,12 +28,20 @@ LOAD_SETTLE = 10.0
 
 
 @click.command("observe")
-@click.option("--seconds", "--for", default=60.0, show_default=True, help="How long to watch.")
+@click.option(
+    "--seconds",
+    "--for",
+    default="60",
+    show_default=True,
+    callback=duration,
+    metavar="T",
+    help="How long to watch: 60, 90s, 5m.",
+)
 @click.option("--hz", default=4.0, show_default=True, help="GPU samples a second, 2 to 5 are useful.")
 @click.option(
     "--settle",
-    type=float,
-    metavar="S",
+    callback=duration,
+    metavar="T",
     help="Seconds before the judged window [default: 0, 10 with --load, 30 for the story].",
 )
 @click.option(
@@ -79,6 +88,9 @@ def command(
     **reach: bool,
 ) -> int:
     """See inside a running multi-GPU service: which stage does what, what that means, and what it cannot mean."""
+    from deployer.cli.report_file import check_report
+
+    check_report(html)
     if replayed is not None:
         from deployer.operations.observe import replay
 

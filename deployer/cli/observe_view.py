@@ -22,6 +22,7 @@ GOOD = ("balanced", "idle")
 PLAIN_SECONDS = 5.0
 SCREEN_SECONDS = 0.5
 RECENT_SECONDS = 30.0
+BAR = 16
 
 
 class LiveView:
@@ -61,7 +62,8 @@ class LiveView:
             return
         from rich.text import Text
 
-        self.screen.update(Text("\n".join([head, *live_rows(window, stages)])), refresh=True)
+        rows = Text("\n".join([head, *live_rows(window, stages)]), no_wrap=True, overflow="crop")
+        self.screen.update(rows, refresh=True)
 
 
 def figures(window: "Window") -> str:
@@ -88,10 +90,10 @@ def live_rows(window: "Window", stages: "StageMap") -> list[str]:
         used = _recent(window, row.gpus, "utilisation_percent")
         watts = _recent(window, row.gpus, "power_watts")
         layers = "" if row.layers is None else f"{row.layers:>3} layers"
-        bar = "█" * round((used[-1] if used else 0) / 5)
+        bar = "█" * round((used[-1] if used else 0) / 100 * BAR)
         lines.append(
             f"{row.name[:16]:<16} GPU {','.join(map(str, row.gpus))[:7]:<7}{layers:>10} "
-            f"{bar:<20}{used[-1] if used else 0:>4.0f}%{watts[-1] if watts else 0:>5.0f}W {spark(used)}"
+            f"{bar:<{BAR}}{used[-1] if used else 0:>4.0f}%{watts[-1] if watts else 0:>5.0f}W {spark(used)}"
         )
     return lines
 
@@ -120,15 +122,17 @@ def _levels(window: "Window", stages: "StageMap") -> list[str]:
 
 def print_observation(found: "Observation") -> None:
     """The judgement, then what it rests on."""
-    where = f"{found.service} on {found.host}, profile {found.profile}, release {found.release}"
+    where = found.host
+    if found.release is not None:  # GPUs can be recorded without a service
+        where = f"{found.service} on {found.host}, profile {found.profile}, release {found.release}"
     click.echo(click.style(where, bold=True) + f": {found.seconds:.0f} s, {found.load}")
     print_table(
-        ["stage", "GPU", "layers", "active", "vs layers", "use %", "mem %", "W", "of", "MHz", "°C"],
+        ["stage", "GPU", "layers", "active", "vs layers", "use %", "mem %", "W", "MHz", "°C"],
         [_row(row) for row in found.rows],
     )
     _print_totals(found)
     for verdict in found.verdicts:
-        _print_verdict(verdict)
+        _print_verdict(verdict, found.profile)
     _print_differences(found)
     _print_missing(found)
     if found.loading:
@@ -144,12 +148,11 @@ def _row(now: "RowNow") -> list[str]:
         row.name,
         ",".join(map(str, row.gpus)),
         layers,
-        _percent(now.activity),
+        "-" if now.activity is None else f"{now.activity.value:.0%}",
         "-" if now.against_expected is None else _interval(now.against_expected),
         _number(now.utilisation_percent),
         _number(now.memory_utilisation_percent),
         _number(now.power_watts),
-        _number(now.power_limit_watts),
         _number(now.sm_clock_mhz),
         _number(now.temperature_celsius),
     ]
@@ -182,7 +185,7 @@ def _print_totals(found: "Observation") -> None:
         click.echo(", ".join(words))
 
 
-def _print_verdict(verdict: "Verdict") -> None:
+def _print_verdict(verdict: "Verdict", profile: str) -> None:
     colour = "green" if verdict.verdict in GOOD else "cyan" if verdict.verdict == "inconclusive" else "yellow"
     mark = "" if verdict.certainty == "measured" else " (suspected)"
     click.echo(f"{click.style(verdict.verdict, fg=colour, bold=True)}{mark}: {verdict.sentence}")
@@ -196,7 +199,7 @@ def _print_verdict(verdict: "Verdict") -> None:
     if verdict.next_step:
         click.echo(f"  next: {verdict.next_step}")
     for field, values in verdict.vary.items():
-        click.echo(f"  try: {field} = {' or '.join(values)}")
+        click.echo(f"  try: deploy trial --profiles {profile} --vary {field}={','.join(values)}")
 
 
 def _print_differences(found: "Observation") -> None:
@@ -208,8 +211,8 @@ def _print_differences(found: "Observation") -> None:
         [
             [
                 f"  {one.figure}",
-                f"{one.baseline:.3g}",
-                f"{one.now:.3g}",
+                f"{one.baseline:.4g}",
+                f"{one.now:.4g}",
                 "-" if one.ratio is None else _interval(one.ratio),
                 one.reading,
             ]

@@ -10,6 +10,7 @@ import click
 from deployer.cli.options import (
     Reach,
     choose_hosts,
+    duration,
     host_option,
     inventory_option,
     json_option,
@@ -31,7 +32,13 @@ PLAIN_SECONDS = 5.0
 
 
 @click.command("top")
-@click.option("--seconds", type=float, metavar="S", help="End by itself after so long; else Ctrl-C ends it.")
+@click.option(
+    "--seconds",
+    "--for",
+    callback=duration,
+    metavar="T",
+    help="End by itself after so long; else Ctrl-C ends it.",
+)
 @host_option
 @service_option
 @inventory_option
@@ -128,7 +135,7 @@ def _show(panes: list[Pane], seconds: float, *, quiet: bool) -> None:
 
     with Live(console=Console(), auto_refresh=False, screen=True) as screen:
         while time.monotonic() < end and not all(pane.over for pane in panes):
-            screen.update(Text("\n".join(_text(panes))), refresh=True)
+            screen.update(Text("\n".join(_text(panes)), no_wrap=True, overflow="crop"), refresh=True)
             time.sleep(1)
 
 

@@ -124,7 +124,7 @@ def _rows(evidence: Evidence) -> Iterable[RowNow]:
             utilisation_percent=evidence.mean_of(row, "utilisation_percent"),
             memory_utilisation_percent=evidence.mean_of(row, "memory_utilisation_percent"),
             occupancy_percent=None if occupancy is None else 100 * occupancy,
-            power_watts=evidence.mean_of(row, "power_watts"),
+            power_watts=mean(value for _, value in evidence.watts(row)),
             power_limit_watts=first.get("power_limit_watts"),
             sm_clock_mhz=evidence.mean_of(row, "sm_clock_mhz"),
             sm_clock_max_mhz=first.get("sm_clock_max_mhz"),
@@ -174,7 +174,10 @@ def _batches(evidence: Evidence) -> Batches:
 def _sources(evidence: Evidence) -> Iterable[Source]:
     window = evidence.window
     holes = reading_gaps(window, float(window.first.get("interval_seconds", 0.25)))
-    told = {name: [gap for gap in window.gaps if gap.source == name] for name in ("gpus", "pcie", "journal")}
+    told = {
+        name: [gap for gap in window.gaps if gap.source == name]
+        for name in ("gpus", "pcie", "energy", "journal")
+    }
     notes = tuple(f"{gap.message} (at {gap.began - window.began:.1f} s)" for gap in told["gpus"])
     yield Source(
         source="gpus",
@@ -186,7 +189,11 @@ def _sources(evidence: Evidence) -> Iterable[Source]:
             for gap in holes
         ),
     )
-    for name, count in (("pcie", len(window.traffic)), ("journal", len(window.batches) + len(window.lines))):
+    for name, count in (
+        ("pcie", len(window.traffic)),
+        ("energy", len(window.energy)),
+        ("journal", len(window.batches) + len(window.lines)),
+    ):
         gaps = told[name]
         yield Source(
             source=name,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from statistics import fmean
 
 from deployer.observe.journal import Rank
@@ -115,7 +116,26 @@ class Evidence:
     @cached_property
     def power(self) -> Blocks | None:
         """Watts."""
-        return self.blocks(lambda row: self.column(row, "power_watts"))
+        return self.blocks(self.watts)
+
+    def watts(self, row: Row) -> Samples:
+        """From the energy counters where there are any: nvidia-smi's power is a sample, their difference misses nothing."""
+        return self._watts_by_energy(row) or self.column(row, "power_watts")
+
+    def _watts_by_energy(self, row: Row) -> Samples:
+        found = []
+        for before, after in pairwise(self.window.energy):
+            passed = after["t"] - before["t"]
+            sides = [
+                [one["joules"][gpu] for gpu in row.gpus if gpu < len(one["joules"])]
+                for one in (before, after)
+            ]
+            pairs = [
+                (a, b) for a, b in zip(*sides, strict=False) if a is not None and b is not None and b >= a
+            ]
+            if pairs and passed > 0:
+                found.append((after["t"], fmean((b - a) / passed for a, b in pairs)))
+        return found
 
     @cached_property
     def signal(self) -> Signal | None:

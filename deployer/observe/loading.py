@@ -1,7 +1,7 @@
 """Where the time of a start went, rank by rank, from the lines that the engine writes while it loads."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from deployer.observe.journal import rank_label, split_prefix
 from deployer.schema.observe import Loading
@@ -16,20 +16,26 @@ PHASES = {
 }
 MARKS = {name: (re.compile(first, re.I), re.compile(last, re.I)) for name, (first, last) in PHASES.items()}
 IMPORTS_END = re.compile(r"server_args=")
+SHARDS_READ = re.compile(r"shards:\s+100% Completed", re.I)
+MEMORY = re.compile(r"mem usage[=:] ?(-?[\d.]+) ?GB")
 DETAIL = re.compile(r"(?:avail mem|mem usage|elapsed|#tokens)[=:] ?[\d.]+ ?(?:GB|s)?")
 
 
-def loading_phases(lines: Sequence[tuple[float, str]]) -> tuple[Loading, ...]:
-    """Phases in order of their beginning; a phase without an end is left out."""
+def loading_phases(lines: Sequence[tuple[float, str]], start: float | None = None) -> tuple[Loading, ...]:
+    """Phases in order of their beginning; a phase without an end is left out. They count from the first line, or `start`."""
     if not lines:
         return ()
-    start = lines[0][0]
+    told, start = start is not None, lines[0][0] if start is None else start
     found: list[Loading] = []
     begun: dict[tuple[str, str], float] = {}
     for t, text in lines:
         rank, message = split_prefix(text)
         label = rank_label(rank)
-        if IMPORTS_END.match(message) and not any(one.phase == "imports" for one in found):
+        if (
+            IMPORTS_END.match(message)
+            and (told or t > start)
+            and not any(p.phase == "imports" for p in found)
+        ):
             found.append(Loading(rank="", phase="imports", began_seconds=0.0, seconds=round(t - start, 3)))
         for phase, (first, last) in MARKS.items():
             key = (label, phase)
@@ -48,10 +54,7 @@ def _phase(rank: str, phase: str, began: float, seconds: float, detail: str) -> 
     )
 
 
-def slowest(phases: Iterable[Loading]) -> dict[str, Loading]:
-    """Of each phase the rank that took longest."""
-    found: dict[str, Loading] = {}
-    for one in phases:
-        if one.phase not in found or one.seconds > found[one.phase].seconds:
-            found[one.phase] = one
-    return found
+def memory_of(detail: str) -> int | None:
+    """Bytes that the engine says its weights take; what it calls GB are GiB."""
+    found = MEMORY.search(detail)
+    return None if found is None else int(float(found[1]) * 2**30)

@@ -28,7 +28,7 @@ def pipeline_verdicts(evidence: Evidence) -> Iterator[Verdict]:
         return
     yield from load_verdicts(evidence)
     slow = slow_rows(evidence)
-    if slow:
+    if slow and not _all_alike(evidence):
         yield _imbalanced(evidence, slow)
     else:
         yield _even_or_structural(evidence)
@@ -42,6 +42,11 @@ def slow_rows(evidence: Evidence) -> list[tuple[Row, Estimate]]:
         if one is not None and one.value > SLOW_VALUE and one.low > SLOW_LOW
     ]
     return sorted(found, key=lambda pair: -pair[1].value)
+
+
+def _all_alike(evidence: Evidence) -> bool:
+    """Whether nobody waits for the busiest row; then it holds nobody up, whatever its layers explain."""
+    return evidence.efficiency is not None and evidence.efficiency.value >= EVEN
 
 
 def _imbalanced(evidence: Evidence, slow: list[tuple[Row, Estimate]]) -> Verdict:
@@ -75,7 +80,7 @@ def _imbalanced(evidence: Evidence, slow: list[tuple[Row, Estimate]]) -> Verdict
         not_measured=tuple(missing),
         next_step=f"look at GPU {_gpus(row)} first (clocks, throttling, its PCIe link, other processes)"
         + (f"; a partition of {partition} would take work from it" if partition else ""),
-        vary={"layer_partition": (partition,)} if partition else {},
+        vary=_partitions(partition),
     )
 
 
@@ -87,12 +92,21 @@ def _even_or_structural(evidence: Evidence) -> Verdict:
     if evidence.signal.name != OCCUPANCY:
         missing.append(f"{OCCUPANCY}: {TIMER_HINT}")
     if found.value >= EVEN:
+        above = structural is not None and structural < STRUCTURE_COUNTS and found.low > structural + AGREES
         return Verdict(
             verdict="balanced",
-            certainty=_certainty(evidence),
+            certainty="suspected" if above else _certainty(evidence),
             sentence=f"the rows share the work evenly: {text}",
             numbers=figures(evidence),
-            supports=("no row is busier than its layers explain",),
+            supports=("no row waits for another",)
+            if above
+            else ("no row is busier than its layers explain",),
+            contradicts=(
+                f"the split ({_layers(evidence)} layers) allows {structural:.1%}: either rows with fewer layers are slower, "
+                "or kernels that only wait for a neighbour (NCCL) were counted as work",
+            )
+            if above
+            else (),
             not_measured=tuple(missing),
             next_step="more throughput must come from elsewhere: concurrency, batch sizes, kernels",
         )
@@ -106,16 +120,21 @@ def _even_or_structural(evidence: Evidence) -> Verdict:
             supports=(f"no row is busier than its layers explain ({_layers(evidence)})",),
             contradicts=(
                 (f"measured {found.value:.1%} is above what the split allows",)
-                if found.value > structural + AGREES
+                if found.low > structural + AGREES
                 else ()
             ),
             not_measured=tuple(missing),
             next_step=f"try a partition that gives the stage with the output head less: {partition}"
             if partition
             else "no other split of these layers is better",
-            vary={"layer_partition": (partition,)} if partition else {},
+            vary=_partitions(partition),
         )
     return inconclusive(evidence, [f"{text}, but no single row stands out of its interval; watch longer"])
+
+
+def _partitions(partition: str) -> dict[str, tuple[str, ...]]:
+    """As `deploy trial --vary` takes it, where a comma stands between values."""
+    return {"layer_partition": (partition.replace(",", ":"),)} if partition else {}
 
 
 def _second_opinion(evidence: Evidence, row: Row) -> tuple[list[str], list[str], list[str]]:

@@ -207,7 +207,8 @@ def _layer_counts(
     if partition is not None and len(partition) == sizes.pipeline > 1:
         return partition, [f"layers by {PARTITION}"]
     if layers is None or split is None:
-        return None, ["how many layers the model has is not known, so what each stage should carry is not"]
+        note = "how many layers the model has is not known, so what each stage should carry is not"
+        return None, [note] if sizes.pipeline > 1 else []
     try:
         return split(layers, sizes.pipeline, partition), []
     except DeployError as error:

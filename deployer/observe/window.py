@@ -39,6 +39,7 @@ class Window:
     engine: list[Event] = field(default_factory=list)
     host: list[Event] = field(default_factory=list)
     traffic: list[Event] = field(default_factory=list)
+    energy: list[Event] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     unknown_forms: dict[str, int] = field(default_factory=dict)
     unknown_events: int = 0
@@ -69,6 +70,7 @@ class Window:
             engine=within(self.engine),
             host=within(self.host),
             traffic=within(self.traffic),
+            energy=within(self.energy),
             gaps=[one for one in self.gaps if one.ended > began and one.began < ended],
             began=began,
             ended=ended,
@@ -103,7 +105,7 @@ class Gathering:
         window.batches[:] = [one for one in window.batches if one.t >= start]
         window.lines.clear()
         window.gaps[:] = [one for one in window.gaps if one.ended >= start]
-        for events in (window.engine, window.host, window.traffic):
+        for events in (window.engine, window.host, window.traffic, window.energy):
             events[:] = [one for one in events if one["t"] >= start]
 
     def _sampling(self, event: Event) -> None:
@@ -135,6 +137,9 @@ class Gathering:
 
     def _pcie(self, event: Event) -> None:
         self.window.traffic.append(event)
+
+    def _energy(self, event: Event) -> None:
+        self.window.energy.append(event)
 
     def _gap(self, event: Event) -> None:
         source, t = str(event["source"]), float(event["t"])

@@ -3,7 +3,10 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from deployer.agent import redact as redaction
 from deployer.agent.layout import Layout
 from deployer.agent.redact import HIDDEN, clean_evidence, known_secrets, redact, secrets_in
 from deployer.render.quoting import quote_environment_file
@@ -63,6 +66,13 @@ def test_what_looks_like_a_secret_is_hidden_too(text: str, hidden: str) -> None:
     assert redact(text).replace("Bearer [redacted]", "[redacted]") == hidden.replace(
         "Bearer [redacted]", "[redacted]"
     )
+
+
+@given(st.one_of(st.text(), st.from_regex(redaction._KEYED), st.from_regex(redaction._TOKENS)))
+def test_lines_that_are_passed_over_hold_nothing(text: str) -> None:
+    """The quick look before the expressions never lets one through that they would have changed."""
+    if not redaction._may_hold(text):
+        assert not redaction._KEYED.search(text) and not redaction._TOKENS.search(text)
 
 
 def test_only_evidence_of_a_diagnosis_is_touched(secrets: list[str]) -> None:

@@ -130,7 +130,8 @@ def _engine(t: float, truth: Truth, wave: float) -> dict[str, Any]:
         return {"event": "engine", "t": t, **truth.engine}
     if truth.in_flight is None:
         return {"event": "engine", "t": t, "failure": "/v1/loads: no answer within 3 s"}
-    return {"event": "engine", "t": t, "running": truth.in_flight - truth.waiting, "waiting": truth.waiting}
+    running = round((truth.in_flight - truth.waiting) * wave)
+    return {"event": "engine", "t": t, "running": running, "waiting": truth.waiting}
 
 
 def _host(t: float, truth: Truth, passed: float) -> dict[str, Any]:

@@ -8,9 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from deployer.bench.tournament import variations
 from deployer.observe.analysis import observe, verdicts
 from deployer.observe.window import gather
+from deployer.operations.trial_outlook import with_variation
+from deployer.schema.inventory import Inventory
 from deployer.schema.observe import Observation, Verdict
+from deployer.schema.profile import Profile
 from tests.observe.simulation import (
     BALANCED,
     BURSTY,
@@ -92,12 +96,23 @@ def test_the_slow_stage_is_named_with_an_interval() -> None:
     assert any("power" in line for line in verdict.supports)
     assert any("fwd occupancy" in line for line in verdict.not_measured)
     (partition,) = verdict.vary["layer_partition"]
-    counts = [int(word) for word in partition.split(",")]
+    counts = [int(word) for word in partition.split(":")]
     assert sum(counts) == 64 and counts[3] < 8
 
 
 def test_a_better_partition_for_61_layers() -> None:
-    assert one(seen(K26), "structurally-uneven").vary == {"layer_partition": ("8,8,8,8,8,7,7,7",)}
+    assert one(seen(K26), "structurally-uneven").vary == {"layer_partition": ("8:8:8:8:8:7:7:7",)}
+
+
+@pytest.mark.parametrize("truth", [SLOW_STAGE, K26, STARVED, BURSTY])
+def test_deploy_trial_takes_what_a_verdict_proposes(truth: Truth) -> None:
+    inventory = Inventory(folder="", profiles={"pp8": Profile(name="pp8", pipeline_parallel=8)})
+    proposed = [verdict.vary for verdict in seen(truth).verdicts if verdict.vary]
+    assert proposed
+    for vary in proposed:
+        for candidate in variations(["pp8"], vary):
+            profile = with_variation(inventory, candidate).profiles[candidate.profile]
+            assert candidate.settings.items() <= profile.model_dump().items()
 
 
 def test_never_from_utilisation_alone() -> None:
@@ -115,6 +130,15 @@ def test_waiting_that_reads_as_use_is_no_balance() -> None:
     assert found.busiest is None
     blind = replace(SLOW_STAGE, waits_read_busy=True, more={"memory_utilisation_percent": None})
     assert kinds(seen(blind)) == ["inconclusive"]
+
+
+def test_rows_that_all_read_alike_hold_nobody_up() -> None:
+    """Waiting kernels may even use out: unequal layers with equal use are no slow stage, and no proof of balance."""
+    alike = replace(BALANCED, layers=61, load=0.9)
+    verdict = one(seen(alike), "balanced")
+    assert verdict.certainty == "suspected"
+    assert any("allows 91.4%" in line for line in verdict.contradicts)
+    assert "imbalanced" not in kinds(seen(alike))
 
 
 def test_power_that_says_otherwise_is_told() -> None:

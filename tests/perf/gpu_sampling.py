@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from deployer.agent.sampling.gpus import GpuStream, TrafficStream, constants
+from deployer.agent.sampling.nvml import EnergyPoller
 from deployer.agent.sampling.stream import Stream
 
 
-def sampled(
-    seconds: float, hz: float, streams: list[Stream] | None = None
-) -> tuple[list[dict[str, Any]], float]:
+def sampled(seconds: float, hz: float) -> tuple[list[dict[str, Any]], float]:
     """Events, and the share of a core that reading them took here, without the children."""
-    streams = streams or [GpuStream(1 / hz), TrafficStream()]
+    streams: list[Stream] = [GpuStream(1 / hz), TrafficStream()]
+    energy = EnergyPoller(lambda: time.clock_gettime(time.CLOCK_BOOTTIME))
+    energy.start()
     before, began = _used(), time.clock_gettime(time.CLOCK_BOOTTIME)
     events: list[dict[str, Any]] = []
     while (now := time.clock_gettime(time.CLOCK_BOOTTIME)) - began < seconds:
@@ -30,6 +31,9 @@ def sampled(
             events += found
             for event in found:  # as the agent does on its way out
                 json.dumps(event)
+        while not energy.events.empty():
+            events.append(energy.events.get_nowait())
+    energy.ended.set()
     for stream in streams:
         stream.stop()
     return events, (_used() - before) / seconds

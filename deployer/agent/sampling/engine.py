@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Iterator, Optional
 
 from ..probes import Answer, Engine
 
@@ -102,14 +102,23 @@ def loads(document: Any) -> Dict[str, Any]:
 def metrics(text: str) -> Dict[str, float]:
     """The figures of METRICS in Prometheus text: sums over ranks, the largest of shares."""
     found: Dict[str, float] = {}
-    for line in text.splitlines():
-        name = line.split("{", 1)[0].split(" ", 1)[0]
-        ours = METRICS.get(name)
-        if ours is None:
-            continue
-        try:
-            number = float(line.rsplit(" ", 1)[1])
-        except (IndexError, ValueError):
-            continue
-        found[ours] = max(found.get(ours, 0.0), number) if ours in SHARES else found.get(ours, 0.0) + number
+    text = "\n" + text
+    for name, ours in METRICS.items():
+        numbers = list(_values(text, "\n" + name))
+        if numbers:
+            found[ours] = max(numbers) if ours in SHARES else sum(numbers)
     return found
+
+
+def _values(text: str, name: str) -> Iterator[float]:
+    """The numbers of the lines that begin with a name: looked for, as a page has thousands of other lines."""
+    place = text.find(name)
+    while place >= 0:
+        end = text.find("\n", place + 1)
+        line = text[place:] if end < 0 else text[place:end]
+        if line[len(name) : len(name) + 1] in ("{", " "):
+            try:
+                yield float(line.rsplit(" ", 1)[1])
+            except (IndexError, ValueError):
+                pass
+        place = text.find(name, place + 1)

@@ -1,6 +1,7 @@
 """GPUs several times a second from one nvidia-smi that loops by itself, and PCIe traffic from its dmon."""
 
 import re
+from functools import lru_cache
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from ..gpus import MIB
@@ -41,6 +42,7 @@ class GpuStream(Stream):
     """Every GPU of the host, one event a round."""
 
     name = "gpus"
+    urgent = True
 
     def __init__(self, interval: float) -> None:
         super().__init__()
@@ -63,14 +65,13 @@ class GpuStream(Stream):
 
     def line(self, now: float, text: str) -> Iterator[Event]:
         """A round's event with its last GPU; while their number is not known, with the next round's first."""
-        unknown = UNKNOWN_FIELD.search(text)
-        if unknown:
-            self._without(unknown.group(1))
-            self.again(now)
-            return
-        cells = [cell.strip() for cell in text.split(",")]
+        cells = text.strip().split(", ")
         if len(cells) != len(self.fields) or not cells[0].isdigit():
-            if text.strip():
+            unknown = UNKNOWN_FIELD.search(text)
+            if unknown:
+                self._without(unknown.group(1))
+                self.again(now)
+            elif text.strip():
                 yield self._gap(now, f"nvidia-smi says: {text.strip()[:200]}")
             return
         if self.rows and int(cells[0]) <= int(self.rows[-1][0]):
@@ -129,6 +130,7 @@ class TrafficStream(Stream):
         yield from super()._ended(now)
 
 
+@lru_cache(maxsize=4096)
 def value(text: str, factor: float = 1) -> Optional[float]:
     """A cell as a number: decimal, or the hexadecimal mask of reasons; None for [N/A] and the like."""
     try:

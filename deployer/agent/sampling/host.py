@@ -22,7 +22,10 @@ class Seen(NamedTuple):
 class HostReader:
     """Reads /proc for the processes of one unit; looks for new ones now and then."""
 
-    def __init__(self, unit: str, shown: Dict[str, str]) -> None:
+    def __init__(
+        self, unit: str, shown: Dict[str, str], look_again_seconds: float = LOOK_AGAIN_SECONDS
+    ) -> None:
+        self.look_again_seconds = look_again_seconds
         self.unit = unit
         self.group = control_group(shown)
         self.seen: List[Seen] = []
@@ -30,7 +33,7 @@ class HostReader:
 
     def read(self, now: float) -> Dict[str, Any]:
         """One event."""
-        if now - self.looked > LOOK_AGAIN_SECONDS:
+        if now - self.looked >= self.look_again_seconds:
             self.looked = now
             self.seen = [Seen(pid, title_of(pid)) for pid in self.pids()]
         used = resource.getrusage(resource.RUSAGE_SELF)

@@ -10,6 +10,7 @@ Event = Dict[str, Any]
 AGAIN_SECONDS = 5.0
 STARTS = 20
 LONGEST_LINE = 1 << 20
+MUCH_BYTES = 1 << 14
 
 
 class Stream:
@@ -18,6 +19,8 @@ class Stream:
     name = ""
     quiet_seconds: Optional[float] = None
     """Without a line for so long there is a gap; None where silence is normal."""
+    urgent = False
+    """Whether its lines have the time at which they come; others bring their own and wait to be read along."""
 
     def __init__(self) -> None:
         self.process: "Optional[subprocess.Popen[bytes]]" = None
@@ -27,6 +30,7 @@ class Stream:
         self.last_line = 0.0
         self.quiet = False
         self.given_up = ""
+        self.flowing = False
 
     def argv(self) -> List[str]:
         """What to run."""
@@ -59,7 +63,9 @@ class Stream:
         try:
             got = os.read(descriptor, 262144)
         except BlockingIOError:
+            self.flowing = False
             return
+        self.flowing = len(got) >= MUCH_BYTES
         if not got:
             yield from self._ended(now)
             return
