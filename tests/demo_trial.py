@@ -16,6 +16,7 @@ from tests.demo import BOLD, PLAIN, Story
 from tests.lab.base import ensure_base
 from tests.lab.lab import Lab, take_down_stale, unavailable
 
+REPORT = Path(__file__).parents[1] / ".lab" / "trial-report.html"
 # Output tokens per second of all requests, by how many run: what the story measured, and straight lines between.
 CURVES = {
     "tp8": "1:26.5,8:136.6,32:311.3,64:577.8",
@@ -56,7 +57,8 @@ def tell(story: Story) -> None:
     story.deploy("switch", "--profile", "tp8", "--host", "ct200", "-y")
     story.say("Which profile should serve? One command, unattended; the host ends on what served before")
     load = ("--concurrency", "1,8,32", "--seconds", "30", "--output-tokens", "64")
-    story.deploy("trial", "--profiles", "tp8,pp8,pp8-async", "--host", "ct200", *load, "-y")
+    ends = ("--observe", "--report", str(REPORT), "-y")
+    story.deploy("trial", "--profiles", "tp8,pp8,pp8-async", "--host", "ct200", *load, *ends)
     story.say("The verdict that took days by hand")
     story.deploy("compare", "tp8", "pp8-async")
     story.deploy("estimate", "tp8", "--samples", "100K..900K")
@@ -69,6 +71,7 @@ def main() -> int:
         raise SystemExit(f"demo-trial: {reason}")
     take_down_stale()
     ensure_base()
+    REPORT.parent.mkdir(exist_ok=True)
     began = time.monotonic()
     with TemporaryDirectory(prefix="deploy-demo-") as folder:
         os.environ["XDG_STATE_HOME"] = f"{folder}/state"
@@ -78,7 +81,9 @@ def main() -> int:
         (record,) = Path(folder, "state/deployer/trials").glob("*.json")
         trial = json.loads(record.read_text())
     best = {answer["concurrency"]: answer["profile"] for answer in trial["answers"]}
-    print(f"\n{BOLD}best by concurrency: {best}; {time.monotonic() - began:.0f} s{PLAIN}")
+    print(
+        f"\n{BOLD}best by concurrency: {best}; {time.monotonic() - began:.0f} s; the report: {REPORT}{PLAIN}"
+    )
     if best.get(1) != "pp8-async" or best.get(32) != "tp8" or trial["end"]["profile"] != "tp8":
         raise SystemExit("demo-trial: not the story's verdict")
     return 0

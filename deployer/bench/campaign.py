@@ -15,24 +15,16 @@ ENOUGH_RUNS: Final = 3
 
 def hours(levels: Sequence[Level], samples: int, confidence: float = 0.95) -> Hours | None:
     """Hours for so many samples at one level, measured once or in several runs: samples x mean length / speed."""
-    rates = [level.output_tokens_per_s for level in levels if level.output_tokens_per_s]
     lengths = [
         float(sample.output_tokens) for level in levels for sample in level.samples if sample.output_tokens
     ]
-    if not rates or not lengths:
+    found = speed(levels, confidence)
+    if found is None or not lengths:
         return None
-    estimate = samples * fmean(lengths) / fmean(rates) / 3600
-    if len(rates) >= ENOUGH_RUNS:
-        speed = _error(rates) * t_quantile(0.5 + confidence / 2, len(rates) - 1)
-    else:
-        within = fmean(_error(level.batch_output_tokens_per_s) for level in levels)
-        speed = (
-            NormalDist().inv_cdf(0.5 + confidence / 2)
-            * math.hypot(within, RUN_DEVIATION)
-            / math.sqrt(len(rates))
-        )
+    mean, off = found
+    estimate = samples * fmean(lengths) / mean / 3600
     length = NormalDist().inv_cdf(0.5 + confidence / 2) * _error(lengths)
-    reach = math.exp(math.hypot(speed, length))
+    reach = math.exp(math.hypot(off, length))
     return Hours(
         samples=samples,
         concurrency=levels[-1].concurrency,
@@ -40,6 +32,19 @@ def hours(levels: Sequence[Level], samples: int, confidence: float = 0.95) -> Ho
         low=round(estimate / reach, 3),
         high=round(estimate * reach, 3),
     )
+
+
+def speed(levels: Sequence[Level], confidence: float = 0.95) -> tuple[float, float] | None:
+    """Mean output tokens per second of one level over its runs, and how far that may be off, as a logarithm."""
+    rates = [level.output_tokens_per_s for level in levels if level.output_tokens_per_s]
+    if not rates:
+        return None
+    if len(rates) >= ENOUGH_RUNS:
+        return fmean(rates), _error(rates) * t_quantile(0.5 + confidence / 2, len(rates) - 1)
+    # Too few runs to show their own spread: batches within each, and an assumed spread between them.
+    within = fmean(_error(level.batch_output_tokens_per_s) for level in levels)
+    spread = math.hypot(within, RUN_DEVIATION) / math.sqrt(len(rates))
+    return fmean(rates), NormalDist().inv_cdf(0.5 + confidence / 2) * spread
 
 
 def _error(values: Sequence[float]) -> float:

@@ -31,6 +31,11 @@ def new_name(what: str) -> str:
     return f"{moment}-{word}-{secrets.token_hex(2)}"
 
 
+def seconds_between(begin: str, end: str) -> float:
+    """From one recorded moment to another."""
+    return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
+
+
 def save(run: Run, folder: Path | None = None) -> Path:
     """Write a run whole, or not at all."""
     folder = folder or runs_folder()

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, Final
@@ -14,6 +15,7 @@ from deployer.schema.bench import Run, Wanted
 from deployer.schema.trial import Answer, Candidate, Leg, Trial
 
 FIRST_SECONDS: Final = 20.0
+LEAST_SECONDS: Final = 10.0
 WARM_UP_SECONDS: Final = 10.0
 """Of a level, as far as it can be said before: probing, waves, the last answers."""
 ALIASES: Final = {
@@ -33,7 +35,8 @@ def variations(profiles: Sequence[str], vary: Mapping[str, Sequence[str]]) -> tu
     for profile, values in itertools.product(profiles, itertools.product(*vary.values())):
         settings = {ALIASES.get(knob, knob): _value(text) for knob, text in zip(vary, values, strict=True)}
         words = ".".join(
-            f"{knob}-{text}".replace("_", "-").lower() for knob, text in zip(vary, values, strict=True)
+            f"{knob}-{text}".replace("_", "-").replace(":", "-").lower()
+            for knob, text in zip(vary, values, strict=True)
         )
         found.append(
             Candidate(profile=f"{profile}.{words}"[:48].rstrip(".-"), base=profile, settings=settings)
@@ -46,6 +49,8 @@ def variations(profiles: Sequence[str], vary: Mapping[str, Sequence[str]]) -> tu
 
 
 def _value(text: str) -> Any:
+    if re.fullmatch(r"\d+(?::\d+)+", text):  # a list, as of layers by stage
+        return tuple(map(int, text.split(":")))
     for kind in (int, float):
         try:
             return kind(text)
@@ -55,18 +60,38 @@ def _value(text: str) -> Any:
 
 
 def first_legs(
-    candidates: Sequence[Candidate], wanted: Wanted, *, incumbent: str | None, repeats: int, halving: bool
+    candidates: Sequence[Candidate], wanted: Wanted, *, incumbent: str | None, repeats: int
 ) -> tuple[Leg, ...]:
     """The incumbent first, since it serves anyway; repeats in A B B A order."""
     names = sorted((each.profile for each in candidates), key=lambda name: name != incumbent)
-    if halving:
-        return _legs(names, _only(wanted, FIRST_SECONDS), start=1, round_number=1, before=incumbent)
-    orders = [names if number % 2 == 0 else names[::-1] for number in range(repeats)]
     legs: list[Leg] = []
-    for number, order in enumerate(orders, 1):
+    for number in range(repeats):
+        order = names if number % 2 == 0 else names[::-1]
         before = legs[-1].profile if legs else None
-        legs += _legs(order, wanted, start=len(legs) + 1, round_number=number, before=before)
+        legs += _legs(order, wanted, start=len(legs) + 1, round_number=number + 1, before=before)
     return tuple(legs)
+
+
+def halving_legs(
+    candidates: Sequence[Candidate],
+    wanted: Wanted,
+    *,
+    incumbent: str | None,
+    seconds: float,
+    primary: int | None = None,
+) -> tuple[Leg, ...]:
+    """What serves now under the whole load, as the measure of all others; then everyone for a few seconds."""
+    names = [each.profile for each in candidates if each.profile != incumbent]
+    first = [incumbent] if incumbent is not None else []
+    legs = _legs(first, wanted, start=1, round_number=0, before=None)
+    short = _only(wanted, primary, seconds)
+    return legs + _short(names, short, start=len(legs) + 1, round_number=1)
+
+
+def _short(names: Sequence[str], only: Wanted, *, start: int, round_number: int) -> tuple[Leg, ...]:
+    """Short legs; an engine that serves already need not be started again for the next one."""
+    legs = _legs(names, only, start=start, round_number=round_number, before=None)
+    return tuple(leg.model_copy(update={"short": True}) for leg in legs)
 
 
 def _legs(
@@ -80,10 +105,32 @@ def _legs(
     return tuple(legs)
 
 
-def _only(wanted: Wanted, seconds: float) -> Wanted:
+def _only(wanted: Wanted, primary: int | None, seconds: float) -> Wanted:
     """The deciding level alone, for some seconds."""
-    update = {"concurrency": (deciding(wanted).concurrency,), "seconds": seconds, "requests": None}
-    return wanted.model_copy(update=update)
+    goal = deciding(wanted, primary)
+    load = {"rates": (goal.rate,)} if goal.rate is not None else {"concurrency": (goal.concurrency,)}
+    return wanted.model_copy(update={**load, "seconds": seconds, "requests": None})
+
+
+def rounds(count: int) -> list[int]:
+    """How many are tried in each round of a halving, until one is left."""
+    found = []
+    while count > 1:
+        found.append(count)
+        count = math.ceil(count / 2)
+    return found or [count]
+
+
+def first_seconds(count: int, wanted: Wanted, budget: float | None, ready: float) -> float:
+    """Seconds of a leg in the first round, so that all rounds and the last pass fit into the budget."""
+    if budget is None:
+        return FIRST_SECONDS
+    sizes = rounds(count)
+    whole = leg_seconds(wanted) or 0.0
+    rest = budget - 2 * whole - 2 * ready - sum(sizes) * (WARM_UP_SECONDS + ready)
+    most = max(FIRST_SECONDS, whole)
+    parts = sum(size * float(2**number) for number, size in enumerate(sizes))
+    return max(LEAST_SECONDS, float(math.floor(min(most, rest / parts))))
 
 
 def deciding(wanted: Wanted, primary: int | None = None) -> Goal:
@@ -94,20 +141,34 @@ def deciding(wanted: Wanted, primary: int | None = None) -> Goal:
 
 
 def next_round(trial: Trial, rates: Mapping[str, float]) -> tuple[Leg, ...]:
-    """Of a round of halving that is over, the better half again for twice as long, until one is left."""
+    """Of a round of halving that is over, the better half again for twice as long; of the last one, the winner under
+    the whole load."""
     last = trial.legs[-1]
-    if not trial.halving or any(not leg.result for leg in trial.legs):
+    if not trial.halving or not last.short or any(not leg.result for leg in trial.legs):
         return ()
-    names = [leg.profile for leg in trial.legs if leg.round == last.round and leg.profile in rates]
-    if not names or last.wanted.seconds is None or last.round > 9:
-        return ()
-    best = sorted(names, key=lambda name: -rates[name])[: max(1, math.ceil(len(names) / 2))]
-    if len(names) == 1:
-        return ()
+    # Whoever was decisively worse than what serves cannot win any more.
+    there = [leg for leg in trial.legs if leg.short and leg.round == last.round and leg.result == "measured"]
+    names = [leg.profile for leg in there if leg.profile in rates]
+    best = sorted(names, key=lambda name: -rates[name])[: math.ceil(len(names) / 2)]
+    start, number = last.number + 1, last.round + 1
+    if len(best) == 1:
+        return _legs(best, trial.wanted, start=start, round_number=number, before=None)
     order = sorted(best, key=lambda name: name != last.profile)
-    seconds = 2 * last.wanted.seconds
-    wanted = last.wanted.model_copy(update={"seconds": seconds})
-    return _legs(order, wanted, start=last.number + 1, round_number=last.round + 1, before=last.profile)
+    longer = _only(trial.wanted, trial.primary_concurrency, 2 * (last.wanted.seconds or 0.0))
+    return _short(order, longer, start=start, round_number=number) if best else ()
+
+
+def foreseen(trial: Trial) -> tuple[Leg, ...]:
+    """All legs, with those of later rounds as if the first ones in order won."""
+    while True:
+        done = [leg if leg.result else leg.model_copy(update={"result": "measured"}) for leg in trial.legs]
+        more = next_round(
+            trial.model_copy(update={"legs": tuple(done)}),
+            {leg.profile: -float(leg.number) for leg in done if leg.result == "measured"},
+        )
+        if not more:
+            return trial.legs
+        trial = trial.model_copy(update={"legs": trial.legs + more})
 
 
 def leg_seconds(wanted: Wanted) -> float | None:
@@ -193,8 +254,11 @@ def worth_promoting(trial: Trial, primary: int | None) -> tuple[str | None, str]
         return None, "nothing could be measured"
     named = [answer for answer in trial.answers if answer.concurrency == primary]
     answer = named[0] if named else trial.answers[-1]
-    if answer.profile == trial.incumbent_profile:
-        return None, f"{answer.profile} is the fastest at C={answer.concurrency} anyway"
-    if trial.incumbent_profile is not None and answer.low is not None and answer.low <= 1:
-        return None, f"{answer.profile} is not faster beyond doubt at C={answer.concurrency}"
-    return answer.profile, f"{answer.profile} is the fastest at C={answer.concurrency}"
+    best, at, incumbent = answer.profile, f"C={answer.concurrency}", trial.incumbent_profile
+    if best == incumbent:
+        return None, f"{best} is the fastest at {at} anyway"
+    if incumbent is not None and answer.low is None:
+        return None, f"{best} is the fastest at {at}, but {incumbent} was not measured beside it"
+    if incumbent is not None and answer.low is not None and answer.low <= 1:
+        return None, f"{best} is not faster beyond doubt at {at}"
+    return best, f"{best} is the fastest at {at}"

@@ -1,12 +1,13 @@
 """Trials in the controller's state folder, and whether a trial's budgets still allow its next leg."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from deployer.bench.recordings import load, runs_folder, state_folder, write_whole
-from deployer.bench.tournament import leg_seconds
+from deployer.bench.tournament import foreseen, leg_seconds
 from deployer.errors import UsageError
 from deployer.schema.bench import Run
 from deployer.schema.facts import ServiceNow
@@ -44,9 +45,16 @@ def run_of(leg: Leg) -> Run:
 
 
 def reference(trial: Trial, leg: Leg) -> Run | None:
-    """What a leg is judged against: the first run under the same load, of the incumbent, else of another profile."""
+    """What a leg is judged against: the first run under the same load, of the incumbent, else of another profile.
+
+    A short leg's level is one of the incumbent's too.
+    """
     before = [
-        each for each in trial.legs if each.run and each.wanted == leg.wanted and each.profile != leg.profile
+        each
+        for each in trial.legs
+        if each.run
+        and each.profile != leg.profile
+        and (each.wanted == leg.wanted or (leg.short and not each.short))
     ]
     before.sort(key=lambda each: each.profile != trial.incumbent_profile)
     return run_of(before[0]) if before else None
@@ -54,10 +62,21 @@ def reference(trial: Trial, leg: Leg) -> Run | None:
 
 def runs_by_profile(trial: Trial) -> dict[str, list[Run]]:
     """All recordings of a trial."""
+    return _by_profile([leg for leg in trial.legs if leg.run])
+
+
+def deciding_runs(trial: Trial) -> dict[str, list[Run]]:
+    """Those that answers rest on: short legs count only where nobody got a whole one beside the incumbent."""
+    whole = [leg for leg in trial.legs if leg.run and not leg.short]
+    if any(leg.profile != trial.incumbent_profile for leg in whole):
+        return _by_profile(whole)
+    return runs_by_profile(trial)
+
+
+def _by_profile(legs: Sequence[Leg]) -> dict[str, list[Run]]:
     runs: dict[str, list[Run]] = {}
-    for leg in trial.legs:
-        if leg.run:
-            runs.setdefault(leg.profile, []).append(run_of(leg))
+    for leg in legs:
+        runs.setdefault(leg.profile, []).append(run_of(leg))
     return runs
 
 
@@ -73,7 +92,7 @@ def expectation(
 ) -> dict[str, float | None]:
     """How long all of it takes, and how long nothing serves; None where this host has never shown it."""
     serving, downtimes, measuring = trial.incumbent_profile, list[float | None](), list[float | None]()
-    for leg in (leg for leg in trial.legs if not leg.result):
+    for leg in (leg for leg in foreseen(trial) if not leg.result):
         if leg.profile != serving or leg.restart:
             downtimes.append(ready.get(leg.profile))
         serving = leg.profile
@@ -86,20 +105,26 @@ def expectation(
     return {"expected_seconds": both, "expected_downtime_seconds": downtime}
 
 
+def slowest_start(trial: Trial, now: ServiceNow | None) -> float:
+    """The longest start that this host is known for."""
+    known = [each.ready_seconds or 0.0 for each in (now.measured if now is not None else ())]
+    return max([*known, *(each.ready_seconds or 0.0 for each in trial.legs)], default=0.0)
+
+
 def over_budget(trial: Trial, leg: Leg, now: ServiceNow | None) -> str | None:
     """Why there is no time left for a leg and the way home; an unknown start counts as the slowest known one."""
-    spent = (datetime.now(UTC) - datetime.fromisoformat(trial.started_at)).total_seconds()
-    limit = trial.time_budget_seconds
-    if limit is not None and spent + (leg_seconds(leg.wanted) or 0.0) > limit:
-        return f"the time budget of {limit:.0f} s is spent"
-    if trial.downtime_budget_seconds is None:
-        return None
-    known = [each.ready_seconds or 0.0 for each in (now.measured if now is not None else ())]
-    slowest = max([*known, *(each.ready_seconds or 0.0 for each in trial.legs)], default=0.0)
+    slowest = slowest_start(trial, now)
     serves = now is not None and now.profile == leg.profile and not leg.restart
     there = 0.0 if serves else ready_seconds(now, leg.profile) or slowest
     at_home = leg.profile == trial.incumbent_profile or trial.incumbent_profile is None
     home = 0.0 if at_home else ready_seconds(now, trial.incumbent_profile) or slowest
-    if trial.downtime_seconds + there + home <= trial.downtime_budget_seconds:
+    limit = trial.time_budget_seconds
+    # What wins a halving is measured under the whole load at the end; that time is not given away before.
+    last = slowest + (leg_seconds(trial.wanted) or 0.0) if leg.short else 0.0
+    spent = (datetime.now(UTC) - datetime.fromisoformat(trial.started_at)).total_seconds()
+    if limit is not None and spent + there + (leg_seconds(leg.wanted) or 0.0) + last + home > limit:
+        return f"the time budget of {limit:.0f} s would not be kept"
+    budget = trial.downtime_budget_seconds
+    if budget is None or trial.downtime_seconds + there + home <= budget:
         return None
-    return f"the downtime budget of {trial.downtime_budget_seconds:.0f} s would not be kept"
+    return f"the downtime budget of {budget:.0f} s would not be kept"

@@ -14,8 +14,10 @@ from deployer.cli.options import (
     inventory_option,
     json_option,
     load,
+    observe_option,
     reach_options,
     reached,
+    report_option,
     service_option,
     stacked,
 )
@@ -140,6 +142,8 @@ load_options = stacked(
 @click.option(
     "--vllm-json", type=Path, metavar="DIR", help="Also as `vllm bench serve` writes it, a file a level."
 )
+@observe_option
+@report_option
 @json_option
 @reach_options
 def command(
@@ -154,6 +158,8 @@ def command(
     label: str,
     csv_file: Path | None,
     vllm_json: Path | None,
+    observed: bool,
+    report: Path | None,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -167,15 +173,24 @@ def command(
     from deployer.bench.presets import plan_of
     from deployer.bench.recordings import find
     from deployer.cli.bench_view import BenchProgress
+    from deployer.cli.report_file import check_report, write_report
 
+    check_report(report)
+    if url is not None and observed:
+        raise UsageError("--observe watches a host of the inventory, not a URL")
     before = find([baseline])[-1] if baseline else None
     plan = plan_of(wanted_of(options), model=model, baseline=before)
-    wanted = {"label": label, "samples": samples or STORY_SAMPLES}
+    wanted: dict[str, Any] = {"label": label, "samples": samples or STORY_SAMPLES}
     with BenchProgress(len(plan.goals)) as progress:
         if url is not None:
             run = _bench_url(url, model, api_key_env, plan, progress, wanted)
         else:
+            wanted["observed"] = observed
             run = _bench_host(folder, patterns, service, plan, progress, wanted, reach)
+    if report is not None:
+        from deployer.operations.report import of_run
+
+        write_report(of_run(run), report)
     return answer(run, as_json=as_json, csv_file=csv_file, vllm_json=vllm_json)
 
 
@@ -214,8 +229,17 @@ def _bench_host(
     hosts = choose_hosts(inventory, patterns, many=False)
     if len(hosts) > 1:
         raise UsageError("one host is measured at a time", hint=f"--host {hosts[0].name}")
-    with reached(hosts[0], reach.connect_options()) as channel:
-        return bench_service(channel, inventory.service(hosts[0], service), plan, progress, **wanted)
+    (host,) = hosts
+    serves = inventory.service(host, service)
+    with reached(host, reach.connect_options()) as channel:
+        return bench_service(
+            channel,
+            serves,
+            plan,
+            progress,
+            desired=lambda profile: inventory.desired(host, serves.name, profile),
+            **wanted,
+        )
 
 
 def wanted_of(options: Mapping[str, Any]) -> "Wanted":

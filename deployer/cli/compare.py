@@ -1,11 +1,12 @@
 """deploy compare"""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from deployer.cli.options import json_option
+from deployer.cli.options import json_option, report_option
 from deployer.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ DEFAULT_GATE = 0.9
 @click.option("--primary", type=int, metavar="C", help="The concurrency that decides [default: the highest].")
 @click.option("--host", metavar="HOST", help="Only runs of this host.")
 @click.option("--service", metavar="NAME", help="Only runs of this service.")
+@report_option
 @json_option
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 def command(
@@ -40,6 +42,7 @@ def command(
     primary: int | None,
     host: str | None,
     service: str | None,
+    report: Path | None,
     as_json: bool,
     debug: bool,
 ) -> int:
@@ -47,9 +50,11 @@ def command(
 
     A and B are runs, files, profiles, releases (release:7) or labels; several, comma separated, make one side.
     """
+    from deployer.cli.report_file import check_report, write_report
     from deployer.cli.view import print_json
-    from deployer.operations.compare import compare
+    from deployer.operations.compare import both_sides, compare
 
+    check_report(report)
     found = compare(
         base,
         other,
@@ -59,6 +64,10 @@ def command(
         host=host,
         service=service,
     )
+    if report is not None:
+        from deployer.operations.report import of_comparison
+
+        write_report(of_comparison(found, *both_sides(base, other, host=host, service=service)), report)
     if as_json:
         print_json(found.model_dump(mode="json"))
     else:

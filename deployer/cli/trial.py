@@ -1,6 +1,5 @@
 """deploy trial"""
 
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,12 +12,15 @@ from deployer.cli.bench import load_options, wanted_of
 from deployer.cli.options import (
     Reach,
     choose_hosts,
+    duration,
     host_option,
     inventory_option,
     json_option,
     load,
+    observe_option,
     reach_options,
     reached,
+    report_option,
     service_option,
 )
 from deployer.errors import ExitCode, UsageError
@@ -26,24 +28,13 @@ from deployer.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from deployer.bench.session import Watcher
     from deployer.hosts.port import AgentChannel
-    from deployer.operations.trial import Choice, Ground
+    from deployer.operations.trial_outlook import Choice, Ground
     from deployer.schema.bench import Wanted
     from deployer.schema.host import Host
     from deployer.schema.inventory import Inventory
     from deployer.schema.trial import Leg, Trial
 
 DEFAULT_SECONDS = 60.0
-UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
-
-
-def duration(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    """Seconds of a time such as 90s, 30m or 2h."""
-    if value is None:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", value.strip())
-    if not found or found[2] not in UNITS:
-        raise click.BadParameter(f"{value!r} is no time such as 90s, 30m or 2h", context, parameter)
-    return float(found[1]) * UNITS[found[2]]
 
 
 @click.command("trial")
@@ -55,7 +46,10 @@ def duration(context: click.Context, parameter: click.Parameter, value: str | No
     "--repeats", type=click.IntRange(1, 20), default=1, metavar="N", help="Rounds, in A B B A order."
 )
 @click.option(
-    "--vary", multiple=True, metavar="FIELD=V,V", help="Also sweep a knob, by halving; may be repeated."
+    "--vary",
+    multiple=True,
+    metavar="FIELD=V,V",
+    help="Also sweep a knob, by halving; may be repeated. A list is one value: 8:8:7:7.",
 )
 @click.option(
     "--time-budget", callback=duration, metavar="T", help="No leg is begun that would end after this."
@@ -71,6 +65,8 @@ def duration(context: click.Context, parameter: click.Parameter, value: str | No
 @click.option("--plan", "--check", "plan_only", is_flag=True, help="Show what would be done; change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @load_options
+@observe_option
+@report_option
 @json_option
 @reach_options
 def command(
@@ -82,6 +78,7 @@ def command(
     resumed: str | None,
     plan_only: bool,
     yes: bool,
+    report: Path | None,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -90,11 +87,14 @@ def command(
     Every switch is the guarded one; a profile that fails is a result. A level stops early once it is decisively worse
     than the incumbent's. The host ends on the release it began with, or with --promote on the winner.
     """
-    from deployer.operations.trial import prepare, run
+    from deployer.cli.report_file import check_report
+    from deployer.operations.trial import run
+    from deployer.operations.trial_outlook import prepare
 
+    check_report(report)
     reach = Reach(**{name: options.pop(name) for name in Reach.__dataclass_fields__})
     if resumed is not None:
-        return _resume(resumed, reach, as_json=as_json)
+        return _resume(resumed, reach, report, as_json=as_json)
     choice = _choice(profiles, vary, options)
     inventory = load(folder)
     (host, *more) = choose_hosts(inventory, patterns, many=False)
@@ -111,25 +111,43 @@ def command(
             print_outlook(trial)
         if plan_only or (as_json and not yes) or not (yes or click.confirm("Go on?", err=True)):
             return answer(trial, as_json=as_json, done=False)
-        return answer(run(trial, ground), as_json=as_json)
+        trial = run(trial, ground)
+    _report(trial, report)
+    return answer(trial, as_json=as_json)
 
 
-def _resume(name: str, reach: Reach, *, as_json: bool) -> int:
+def _report(trial: "Trial", path: Path | None) -> None:
+    """The report where it was wanted, else beside the record; it must not cost the trial its answer."""
+    from deployer.bench.trials import trials_folder
+    from deployer.cli.report_file import write_report
+    from deployer.errors import DeployError
+    from deployer.operations.report import of_trial
+
+    try:
+        write_report(of_trial(trial), path or trials_folder() / f"{trial.trial}.html")
+    except DeployError as error:
+        click.echo(f"no report: {error.message}{f' ({error.hint})' if error.hint else ''}", err=True)
+
+
+def _resume(name: str, reach: Reach, report: Path | None, *, as_json: bool) -> int:
     from deployer.bench.trials import find_trial
-    from deployer.operations.trial import resume
+    from deployer.operations.trial import run
 
     trial = find_trial(name)
     if trial.ended_at is not None:
+        _report(trial, report)
         return answer(trial, as_json=as_json)
     inventory = load(trial.inventory)
     (host,) = choose_hosts(inventory, [trial.host], many=False)
     with reached(host, reach.connect_options()) as channel:
-        return answer(resume(trial, _ground(inventory, host, trial.service, channel)), as_json=as_json)
+        trial = run(trial, _ground(inventory, host, trial.service, channel))
+    _report(trial, report)
+    return answer(trial, as_json=as_json)
 
 
 def _choice(profiles: str | None, vary: Sequence[str], options: dict[str, Any]) -> "Choice":
     from deployer.bench.tournament import variations
-    from deployer.operations.trial import Choice
+    from deployer.operations.trial_outlook import Choice
 
     names = list(dict.fromkeys(word.strip() for word in (profiles or "").split(",") if word.strip()))
     if not names:
@@ -144,6 +162,7 @@ def _choice(profiles: str | None, vary: Sequence[str], options: dict[str, Any]) 
         primary=options["primary"],
         downtime_budget_seconds=options["downtime_budget"],
         time_budget_seconds=options["time_budget"],
+        observed=options["observed"],
     )
 
 
@@ -167,7 +186,7 @@ def _ground(inventory: "Inventory", host: "Host", service: str | None, channel: 
     from deployer.cli.bench_view import BenchProgress
     from deployer.cli.progress import Progress
     from deployer.operations.patch import catalogue_of
-    from deployer.operations.trial import Ground
+    from deployer.operations.trial_outlook import Ground
 
     @contextmanager
     def bench_watch(leg: "Leg") -> "Iterator[Watcher]":
@@ -188,6 +207,7 @@ def _ground(inventory: "Inventory", host: "Host", service: str | None, channel: 
 
 def print_outlook(trial: "Trial") -> None:
     """What a trial will do, for how long, and by which rule; before anything is touched."""
+    from deployer.bench.tournament import foreseen
     from deployer.cli.view import print_table, seconds
 
     serving = (
@@ -201,9 +221,21 @@ def print_outlook(trial: "Trial") -> None:
         for leg in trial.legs
     ]
     print_table(["leg", "profile", "load", ""], rows)
+    if (later := len(foreseen(trial)) - len(trial.legs)) > 0:
+        click.echo(
+            f"then, in about {later} legs, the better half for twice as long each time; the winner under the whole load"
+        )
     click.echo(
         f"expected: {seconds(trial.expected_seconds)}, of which nothing serves for {seconds(trial.expected_downtime_seconds)}"
     )
+    for said, limit, expected in (
+        ("time", trial.time_budget_seconds, trial.expected_seconds),
+        ("downtime", trial.downtime_budget_seconds, trial.expected_downtime_seconds),
+    ):
+        if limit is not None and expected is not None and expected > limit:
+            click.echo(
+                f"  more than the {said} budget of {seconds(limit)}: legs that would break it are left out"
+            )
     if trial.expected_downtime_seconds is None:
         click.echo("  a profile of these was never started here: how long it takes is not known yet")
     click.echo(f"rule: {trial.rule}")
@@ -255,12 +287,13 @@ def print_trial(trial: "Trial") -> None:
 
     click.echo(click.style(trial.sentence, bold=True))
     print_table(
-        ["leg", "profile", "result", "ready", "downtime", "run", ""],
+        ["leg", "profile", "result", "tok/s", "ready", "downtime", "run", ""],
         [
             [
                 str(leg.number),
                 leg.profile,
                 leg.result or "-",
+                "-" if leg.output_tokens_per_s is None else f"{leg.output_tokens_per_s:.1f}",
                 seconds(leg.ready_seconds),
                 seconds(leg.downtime_seconds),
                 leg.run or "-",
@@ -283,3 +316,15 @@ def print_trial(trial: "Trial") -> None:
     if trial.end is not None:
         why = f" ({trial.end.reason})" if trial.end.reason else ""
         click.echo(f"now: {trial.end.outcome}, release {trial.end.release}, profile {trial.end.profile}{why}")
+        if trial.end.promoted:
+            _tell_variation(trial)
+
+
+def _tell_variation(trial: "Trial") -> None:
+    """A promoted variation is in no inventory yet."""
+    import json
+
+    won = next((each for each in trial.candidates if trial.end and each.profile == trial.end.profile), None)
+    if won is not None and won.base is not None:
+        text = json.dumps({"extends": won.base, **won.settings})
+        click.echo(f"keep it in your inventory, under `profiles:`\n  {won.profile}: {text}")

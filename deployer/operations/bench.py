@@ -1,6 +1,6 @@
 """bench: a served model measured at several loads, and the run recorded."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,11 +15,18 @@ from deployer.bench.verdicts import differences
 from deployer.errors import DeployError
 from deployer.hosts.forward import port_of_host
 from deployer.hosts.port import AgentChannel
-from deployer.operations.facts import read_facts
-from deployer.operations.secrets import fetch_secrets
+from deployer.operations.background_watch import watched
+from deployer.operations.engine_log import checked
+from deployer.operations.facts import ask_facts, facts_request
+from deployer.operations.observe import command_of
+from deployer.operations.plan import make_plan, place_of, read_models, release_of
+from deployer.operations.reach import api_key, reachable_address
+from deployer.planning.plan import engine_version
 from deployer.schema.bench import Run, Subject
+from deployer.schema.desired import Desired
 from deployer.schema.facts import HostFacts, ServiceNow
-from deployer.schema.service import Secrets, Service
+from deployer.schema.memory import GpuMemory
+from deployer.schema.service import Service
 
 
 def bench(
@@ -45,6 +52,7 @@ def bench(
         label=label,
         subject=subject,
         workload=plan.workload,
+        seed=plan.seed,
         levels=tuple(measured.levels),
         hours=campaign(measured.levels, samples),
         interrupted=measured.interrupted,
@@ -62,13 +70,46 @@ def bench_service(
     *,
     label: str = "",
     samples: Sequence[int] = STORY_SAMPLES,
+    desired: Callable[[str], Desired] | None = None,
+    observed: bool = False,
 ) -> Run:
     """The same for a service of a host, over the connection that is there."""
-    facts = read_facts(channel, services=[service.name], gpus=True)
+    facts, memory = _facts_and_memory(channel, service, desired)
     subject = subject_of(channel.host, service, facts)
-    with port_of_host(channel, reachable_address(service.host_bind), service.port) as (address, port):
+    with (
+        port_of_host(channel, reachable_address(service.host_bind), service.port) as (address, port),
+        watched(channel, service, gpus=bool(subject.gpus), wanted=observed) as watching,
+    ):
         endpoint = Endpoint(address, port, f"{address}:{port}", api_key=api_key(service))
-        return bench(aimed(plan, endpoint, subject), subject, watch, label=label, samples=samples)
+        run = bench(aimed(plan, endpoint, subject), subject, watch, label=label, samples=samples)
+    run = checked(run, channel, service.name)
+    run = run.model_copy(update={"memory": memory, "observation": watching.recording})
+    save(run)
+    return run
+
+
+def _facts_and_memory(
+    channel: AgentChannel, service: Service, desired: Callable[[str], Desired] | None
+) -> tuple[HostFacts, tuple[GpuMemory, ...]]:
+    """The host's facts, and what each GPU should hold by the profile that serves; one conversation."""
+    asked = facts_request(services=[service.name], gpus=True)
+    if desired is None or not service.model_path.startswith("/"):
+        return ask_facts(channel, asked), ()
+    checkpoints, facts = read_models(channel, [service.model_path], [], asked)
+    now = facts.service(service.name)
+    try:
+        wanted = desired((now.profile if now is not None else None) or "")
+        plan = make_plan(
+            wanted.profile,
+            checkpoints,
+            service.model_path,
+            place_of(wanted, facts),
+            release_of(None, engine_version(wanted, facts)),
+            measure_free=True,
+        )
+    except (DeployError, KeyError):  # a profile that is not in the inventory, a model that tells too little
+        return facts, ()
+    return facts, plan.gpus
 
 
 def aimed(plan: BenchPlan, endpoint: Endpoint, subject: Subject) -> BenchPlan:
@@ -100,6 +141,7 @@ def subject_of(host: str, service: Service, facts: HostFacts) -> Subject:
         )
     gpus = facts.gpus.gpus if facts.gpus is not None else ()
     measured = next((each for each in now.measured if each.release == now.release), None)
+    argv, environment = command_of(now.unit_text or "")
     return Subject(
         url=f"http://{service.host_bind}:{service.port}",
         model=service.served_model_name,
@@ -111,6 +153,8 @@ def subject_of(host: str, service: Service, facts: HostFacts) -> Subject:
         engine=_identity(now),
         gpus=tuple(gpu.name for gpu in gpus if gpu.index in now.gpus),
         unit_digest=now.digest,
+        argv=tuple(argv),
+        environment=environment,
         ready_seconds=None if measured is None else measured.ready_seconds,
         downtime_seconds=None if measured is None else measured.downtime_seconds,
     )
@@ -124,18 +168,5 @@ def _identity(now: ServiceNow) -> dict[str, object]:
     return told | {"patches": patches}
 
 
-def reachable_address(bind: str) -> str:
-    """Where a service that listens on this address is reached from its own host."""
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bind, bind)
-
-
-def api_key(service: Service) -> str | None:
-    """The key that clients of the service must send."""
-    if service.secrets.api_key is None:
-        return None
-    alone = service.model_copy(update={"secrets": Secrets(api_key=service.secrets.api_key)})
-    return fetch_secrets(alone)["api_key"]
-
-
 def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -19,12 +19,20 @@ def compare(
     service: str | None = None,
 ) -> Comparison:
     """Find both sides among the recordings, and compare them; words may be comma separated."""
-    sides = [_side(words, host, service) for words in (base, other)]
-    if sides[0] == sides[1]:
+    sides = both_sides(base, other, host=host, service=service)
+    return compare_runs(*sides, names=(base, other), gate=gate, confidence=confidence, primary=primary)
+
+
+def both_sides(
+    base: str, other: str, *, host: str | None = None, service: str | None = None
+) -> tuple[Sequence[Run], Sequence[Run]]:
+    """The recordings of both sides."""
+    ours, theirs = (_side(words, host, service) for words in (base, other))
+    if ours == theirs:
         raise UsageError(
             f"{base} and {other} name the same runs", hint="compare two profiles, releases or runs"
         )
-    return compare_runs(*sides, names=(base, other), gate=gate, confidence=confidence, primary=primary)
+    return ours, theirs
 
 
 def _side(words: str, host: str | None, service: str | None) -> Sequence[Run]:

@@ -1,156 +1,46 @@
 """trial: every profile switched to, measured and left again; the host ends where it began, or on the winner."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from pathlib import Path
+from dataclasses import replace
+from typing import Final
+
+import tenacity
 
 from deployer.bench import tournament
 from deployer.bench.presets import plan_of
-from deployer.bench.recordings import new_name
-from deployer.bench.session import Watcher, lost
-from deployer.bench.stopping import StopRule
-from deployer.bench.trials import expectation, keep, over_budget, reference, run_of, runs_by_profile
-from deployer.errors import DeployError, ExitCode, LockedError, UnreachableError, UsageError
-from deployer.hosts.port import AgentChannel, AgentError
+from deployer.bench.recordings import seconds_between
+from deployer.bench.session import lost
+from deployer.bench.trials import deciding_runs, find_trial, keep, over_budget, reference
+from deployer.errors import DeployError, ExitCode, LockedError, UnreachableError
+from deployer.hosts.port import AgentError
 from deployer.operations.bench import bench_service
-from deployer.operations.facts import read_facts
 from deployer.operations.rollback import rollback
 from deployer.operations.switch import switch
-from deployer.operations.transaction import Interrupted, Watch, attach
-from deployer.patches.catalogue import Catalogue
+from deployer.operations.transaction import Interrupted, attach
+from deployer.operations.trial_outlook import Ground, candidate_of, moment
 from deployer.planning.plan import Choices
-from deployer.schema.bench import Wanted
-from deployer.schema.desired import Desired
-from deployer.schema.facts import ServiceNow
-from deployer.schema.host import Host
-from deployer.schema.inventory import Inventory
 from deployer.schema.outcome import Outcome, OutcomeKind
-from deployer.schema.plan import Plan
-from deployer.schema.profile import Profile
-from deployer.schema.service import Service
-from deployer.schema.trial import Candidate, End, Leg, Trial
+from deployer.schema.trial import End, Leg, Trial
 
-
-@dataclass(frozen=True)
-class Ground:
-    """Where a trial happens, and who watches it."""
-
-    inventory: Inventory
-    host: Host
-    service: Service
-    catalogue: Catalogue
-    channel: AgentChannel
-    watch: Watch
-    bench_watch: Callable[[Leg], AbstractContextManager[Watcher]]
-    tell: Callable[[str], None]
-
-    def desired(self, candidate: Candidate) -> Desired:
-        """The service with this candidate; a variation becomes a profile of its own."""
-        inventory = self.inventory
-        if candidate.base is not None:
-            inventory = with_variation(inventory, candidate)
-        return inventory.desired(self.host, self.service.name, candidate.profile)
-
-    def now(self) -> ServiceNow | None:
-        """The service as the host says it."""
-        return read_facts(self.channel, services=[self.service.name], gpus=False).service(self.service.name)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """How a trial is to be done."""
-
-    candidates: tuple[Candidate, ...]
-    wanted: Wanted
-    repeats: int = 1
-    halving: bool = False
-    promote: bool = False
-    primary: int | None = None
-    downtime_budget_seconds: float | None = None
-    time_budget_seconds: float | None = None
-
-
-def with_variation(inventory: Inventory, candidate: Candidate) -> Inventory:
-    """The inventory with one more profile: the base with other settings, flags among them."""
-    known = {name: value for name, value in candidate.settings.items() if name in Profile.model_fields}
-    flags = {name.replace("_", "-"): value for name, value in candidate.settings.items() if name not in known}
-    said = {"name": candidate.profile, "extends": candidate.base, **known} | (
-        {"flags": flags} if flags else {}
-    )
-    try:
-        profile = Profile.model_validate(said)
-    except ValueError as error:
-        raise UsageError(
-            f"{candidate.profile} cannot be: {str(error).splitlines()[2].strip()}", hint="--vary"
-        ) from error
-    return inventory.model_copy(update={"profiles": {**inventory.profiles, candidate.profile: profile}})
-
-
-def prepare(ground: Ground, choice: Choice) -> Trial:
-    """Look at everything before anything is touched; a profile that cannot serve is a result already."""
-    now = ground.now()
-    incumbent = now.profile if now is not None and now.state == "serving" else None
-    legs = tournament.first_legs(
-        choice.candidates, choice.wanted, incumbent=incumbent, repeats=choice.repeats, halving=choice.halving
-    )
-    checked = {each.profile: _check(ground, each) for each in choice.candidates}
-    trial = Trial(
-        trial=new_name(ground.service.name),
-        host=ground.host.name,
-        service=ground.service.name,
-        inventory=str(Path(ground.inventory.folder).absolute()),
-        started_at=_now(),
-        incumbent_profile=incumbent,
-        incumbent_release=now.release if now is not None and incumbent is not None else None,
-        candidates=choice.candidates,
-        halving=choice.halving,
-        repeats=choice.repeats,
-        promote=choice.promote,
-        primary_concurrency=choice.primary,
-        downtime_budget_seconds=choice.downtime_budget_seconds,
-        time_budget_seconds=choice.time_budget_seconds,
-        rule=StopRule.for_level(choice.wanted.seconds, choice.wanted.margin).sentence,
-        legs=tuple(_refused(leg, checked[leg.profile]) for leg in legs),
-    )
-    ready = {name: each.expected_ready_seconds for name, each in checked.items() if isinstance(each, Plan)}
-    return trial.model_copy(update=expectation(trial, ready, now))
-
-
-def _check(ground: Ground, candidate: Candidate) -> Plan | DeployError:
-    """What a switch to this profile would find; nothing is changed."""
-    try:
-        found = switch(
-            ground.desired(candidate),
-            ground.channel,
-            ground.catalogue,
-            confirm=lambda plan: False,
-            watch=ground.watch,
-        )
-    except UnreachableError:
-        raise
-    except DeployError as error:
-        return error
-    assert isinstance(found, Plan)
-    return found
-
-
-def _refused(leg: Leg, checked: Plan | DeployError) -> Leg:
-    errors = [checked.message] if isinstance(checked, DeployError) else [f.message for f in checked.errors]
-    return leg.model_copy(update={"result": "refused", "reason": "; ".join(errors)}) if errors else leg
+ATTEMPTS: Final = 6
+CLOCKS_DIFFER: Final = 60.0
+SERVES: Final = (OutcomeKind.COMMITTED, OutcomeKind.NO_CHANGE)
 
 
 def run(trial: Trial, ground: Ground) -> Trial:
-    """All legs that are still to do, then the way home; every step is written down first."""
+    """All legs that are still to do, then the way home; every step is written down first.
+
+    A connection that breaks is opened again; what runs on the host goes on meanwhile.
+    """
     keep(trial)
+    again = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(UnreachableError),
+        stop=tenacity.stop_after_attempt(ATTEMPTS),
+        wait=tenacity.wait_exponential(multiplier=5, max=60),
+        before_sleep=lambda state: ground.tell(f"{ground.host.name} cannot be reached; trying again"),
+        reraise=True,
+    )
     try:
-        while (leg := _next(trial)) is not None:
-            trial = keep(trial.with_leg(_leg(trial, leg, ground)))
-            if trial.legs[leg.number - 1].result == "interrupted":
-                break
-            trial = keep(_grown(trial))
-        return keep(_home(_answered(trial, ground), ground))
+        return again(_run, trial.trial, ground)
     except (UnreachableError, LockedError, Interrupted) as error:
         raise DeployError(
             f"the trial stands still: {error.message}",
@@ -160,12 +50,18 @@ def run(trial: Trial, ground: Ground) -> Trial:
         ) from error
 
 
-def resume(trial: Trial, ground: Ground) -> Trial:
-    """Go on where the controller was lost; a transaction that is under way is followed first."""
+def _run(name: str, ground: Ground) -> Trial:
+    """From where the record stands; a transaction that is under way is followed first."""
+    trial = find_trial(name)
     started = next((leg for leg in trial.legs if leg.started_at and not leg.result), None)
-    if started is not None:
-        trial = trial.with_leg(_caught_up(started, ground))
-    return run(trial, ground)
+    if started is not None and started.outcome is None:
+        trial = keep(trial.with_leg(_caught_up(started, ground)))
+    while (leg := _next(trial)) is not None:
+        trial = keep(trial.with_leg(_leg(trial, leg, ground)))
+        if trial.legs[leg.number - 1].result == "interrupted":
+            break
+        trial = keep(_grown(trial))
+    return keep(_home(_answered(trial, ground), ground))
 
 
 def _caught_up(leg: Leg, ground: Ground) -> Leg:
@@ -176,9 +72,23 @@ def _caught_up(leg: Leg, ground: Ground) -> Leg:
         if error.kind != "no-transaction":
             raise
         return leg
-    if outcome.profile != leg.profile:  # the controller was lost before it had begun
+    if outcome.profile != leg.profile or _before(outcome, leg):  # the controller was lost before it had begun
         return leg
-    return leg.model_copy(update={"downtime_seconds": outcome.downtime_seconds})
+    leg = leg.model_copy(update=_account(leg, outcome))
+    return leg if outcome.outcome in SERVES else _failed(leg, outcome)
+
+
+def _failed(leg: Leg, outcome: Outcome) -> Leg:
+    """A profile that did not come to serve is a result."""
+    reason = outcome.diagnosis.message if outcome.diagnosis is not None else outcome.outcome.value
+    return leg.model_copy(update={"result": "failed", "reason": reason, "ended_at": moment()})
+
+
+def _before(outcome: Outcome, leg: Leg) -> bool:
+    """Whether a transaction was over when the leg began; the clocks of host and controller may differ a little."""
+    if outcome.ended_at is None or leg.started_at is None:
+        return False
+    return seconds_between(outcome.ended_at, leg.started_at) > CLOCKS_DIFFER
 
 
 def _next(trial: Trial) -> Leg | None:
@@ -188,13 +98,14 @@ def _next(trial: Trial) -> Leg | None:
 def _grown(trial: Trial) -> Trial:
     """With the next round of a halving, once one is over."""
     last = trial.legs[-1]
-    if not trial.halving or not last.result:
+    if not last.short or not last.result:
         return trial
-    runs = {leg.profile: [run_of(leg)] for leg in trial.legs if leg.round == last.round and leg.run}
-    at = tournament.deciding(last.wanted).concurrency
-    return trial.model_copy(
-        update={"legs": trial.legs + tournament.next_round(trial, tournament.rates_at(runs, at))}
-    )
+    rates = {
+        leg.profile: leg.output_tokens_per_s
+        for leg in trial.legs
+        if leg.round == last.round and leg.output_tokens_per_s is not None
+    }
+    return trial.model_copy(update={"legs": trial.legs + tournament.next_round(trial, rates)})
 
 
 def _leg(trial: Trial, leg: Leg, ground: Ground) -> Leg:
@@ -202,11 +113,13 @@ def _leg(trial: Trial, leg: Leg, ground: Ground) -> Leg:
     now = ground.now()
     if reason := over_budget(trial, leg, now):
         return leg.model_copy(update={"result": "skipped", "reason": reason})
-    leg = leg.model_copy(update={"started_at": leg.started_at or _now()})
+    leg = leg.model_copy(update={"started_at": leg.started_at or moment()})
     keep(trial.with_leg(leg))
     ground.tell(f"leg {leg.number} of {len(trial.legs)}: {leg.profile}")
     outcome = _switched(trial, leg, ground)
-    leg = leg.model_copy(update=_account(leg, outcome))
+    if leg.outcome is None or outcome.outcome is not OutcomeKind.NO_CHANGE:
+        leg = leg.model_copy(update=_account(leg, outcome))
+        keep(trial.with_leg(leg))
     if outcome.outcome is OutcomeKind.BROKEN:
         keep(trial.with_leg(leg.model_copy(update={"result": "failed", "reason": "the host needs a person"})))
         raise DeployError(
@@ -215,10 +128,7 @@ def _leg(trial: Trial, leg: Leg, ground: Ground) -> Leg:
             where=ground.host.name,
             exit_code=ExitCode.BROKEN,
         )
-    if outcome.outcome not in (OutcomeKind.COMMITTED, OutcomeKind.NO_CHANGE):
-        reason = outcome.diagnosis.message if outcome.diagnosis is not None else outcome.outcome.value
-        return leg.model_copy(update={"result": "failed", "reason": reason, "ended_at": _now()})
-    return _bench(trial, leg, ground)
+    return _bench(trial, leg, ground) if outcome.outcome in SERVES else _failed(leg, outcome)
 
 
 def _switched(trial: Trial, leg: Leg, ground: Ground) -> Outcome:
@@ -229,7 +139,7 @@ def _switched(trial: Trial, leg: Leg, ground: Ground) -> Outcome:
         ground.catalogue,
         confirm=lambda plan: True,
         watch=ground.watch,
-        choices=Choices(restart=leg.restart),
+        choices=Choices(restart=leg.restart and leg.outcome is None),
     )
     assert isinstance(outcome, Outcome)
     return outcome
@@ -243,6 +153,7 @@ def _account(leg: Leg, outcome: Outcome) -> dict[str, object]:
         "release": outcome.release,
         "ready_seconds": outcome.ready_seconds,
         "downtime_seconds": (leg.downtime_seconds or 0.0) + (outcome.downtime_seconds or 0.0),
+        "steps": outcome.steps,
     }
 
 
@@ -252,21 +163,33 @@ def _bench(trial: Trial, leg: Leg, ground: Ground) -> Leg:
     plan = replace(plan, seed=f"{trial.trial}/{leg.round}", drop_losers=True)
     try:
         with ground.bench_watch(leg) as watcher:
-            found = bench_service(ground.channel, ground.service, plan, watcher, label=trial.trial)
+            found = bench_service(
+                ground.channel,
+                ground.service,
+                plan,
+                watcher,
+                label=trial.trial,
+                desired=lambda _: ground.desired(candidate_of(trial, leg.profile)),
+                observed=trial.observed,
+            )
     except (UnreachableError, LockedError):
         raise
     except DeployError as error:
-        return leg.model_copy(update={"result": "failed", "reason": error.message, "ended_at": _now()})
+        return leg.model_copy(update={"result": "failed", "reason": error.message, "ended_at": moment()})
     reason = lost(found.levels) or ""
     result = "interrupted" if found.interrupted else "stopped" if reason else "measured"
     if not any(level.valid for level in found.levels) and result == "measured":
         result, reason = "failed", next((level.invalid_reason or "" for level in found.levels), "no level")
-    return leg.model_copy(update={"result": result, "reason": reason, "run": found.run, "ended_at": _now()})
+    goal = tournament.deciding(leg.wanted, trial.primary_concurrency)
+    level = found.level(goal.concurrency, goal.rate)
+    speed = level.output_tokens_per_s if level is not None and level.valid else None
+    ended = {"result": result, "reason": reason, "run": found.run, "ended_at": moment()}
+    return leg.model_copy(update={**ended, "output_tokens_per_s": speed})
 
 
 def _answered(trial: Trial, ground: Ground) -> Trial:
     """What the measured legs say."""
-    found = tournament.answers(runs_by_profile(trial), trial.incumbent_profile)
+    found = tournament.answers(deciding_runs(trial), trial.incumbent_profile)
     trial = trial.model_copy(update={"answers": found})
     winner, _ = tournament.worth_promoting(trial, trial.primary_concurrency)
     gpus = ground.host.gpus
@@ -303,23 +226,16 @@ def _home(trial: Trial, ground: Ground) -> Trial:
             template_folder=ground.inventory.template_folder,
         )
     else:
-        return trial.model_copy(update={"ended_at": _now()})
+        return trial.model_copy(update={"ended_at": moment()})
     assert isinstance(outcome, Outcome)
     end = End(
         outcome=outcome.outcome.value,
         profile=outcome.profile,
         release=outcome.serving_release if outcome.serving_release is not None else outcome.release,
+        ready_seconds=outcome.ready_seconds,
         downtime_seconds=outcome.downtime_seconds,
+        steps=outcome.steps,
         promoted=goes_on,
         reason=reason,
     )
-    return trial.model_copy(update={"end": end, "ended_at": _now()})
-
-
-def candidate_of(trial: Trial, profile: str) -> Candidate:
-    """The candidate of this name."""
-    return next(each for each in trial.candidates if each.profile == profile)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return trial.model_copy(update={"end": end, "ended_at": moment()})

@@ -1,1 +1,1 @@
-"""Reports from recorded results only: self-contained HTML with plain SVG."""
+"""Reports from recorded results only: one HTML file that needs nothing else, with Vega-Lite inside."""

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from deployer.schema.memory import GpuMemory
 from deployer.schema.record import Record
 
 
@@ -72,6 +73,8 @@ class Subject(Record):
     engine: dict[str, Any] = Field(default_factory=dict)
     gpus: tuple[str, ...] = ()
     unit_digest: str | None = None
+    argv: tuple[str, ...] = ()
+    environment: dict[str, str] = Field(default_factory=dict)
     ready_seconds: float | None = None
     downtime_seconds: float | None = None
 
@@ -219,10 +222,16 @@ class Run(Record):
     label: str = ""
     subject: Subject
     workload: Workload
+    seed: str = ""
+    """What the prompts were made from."""
     levels: tuple[Level, ...]
     hours: tuple[Hours, ...]
     interrupted: bool
     notes: tuple[str, ...] = ()
+    memory: tuple[GpuMemory, ...] = ()
+    """What each GPU was planned to hold, by the profile in the inventory."""
+    observation: str | None = None
+    """The recording of GPUs and journal that was made meanwhile."""
 
     def level(self, concurrency: int, rate: float | None = None) -> Level | None:
         """The level of this concurrency or, in an open loop, of this rate."""

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from deployer.schema.bench import Wanted
+from deployer.schema.outcome import StepTaken
 from deployer.schema.record import Record
 
 LegResult = Literal["", "measured", "stopped", "refused", "failed", "skipped", "interrupted"]
@@ -27,6 +28,8 @@ class Leg(Record):
     restart: bool = False
     """The same profile served just before: a repeat is a start of its own."""
     wanted: Wanted
+    short: bool = False
+    """A leg of a halving: the deciding level alone, for a few seconds."""
     result: LegResult = ""
     reason: str = ""
     cause: str | None = None
@@ -34,7 +37,11 @@ class Leg(Record):
     release: int | None = None
     ready_seconds: float | None = None
     downtime_seconds: float | None = None
+    steps: tuple[StepTaken, ...] = ()
+    """Of the switch, in their order."""
     run: str | None = None
+    output_tokens_per_s: float | None = None
+    """At the deciding level."""
     started_at: str | None = None
     ended_at: str | None = None
 
@@ -45,7 +52,9 @@ class End(Record):
     outcome: str
     profile: str | None
     release: int | None
+    ready_seconds: float | None = None
     downtime_seconds: float | None = None
+    steps: tuple[StepTaken, ...] = ()
     promoted: bool = False
     reason: str = ""
 
@@ -77,9 +86,13 @@ class Trial(Record):
     incumbent_profile: str | None
     incumbent_release: int | None
     candidates: tuple[Candidate, ...]
+    wanted: Wanted = Wanted()
+    """The whole load, as asked for."""
     halving: bool = False
     repeats: int = 1
     promote: bool = False
+    observed: bool = False
+    """GPUs and journal are watched while it is measured."""
     primary_concurrency: int | None = None
     downtime_budget_seconds: float | None = None
     time_budget_seconds: float | None = None

@@ -42,6 +42,7 @@ PROFILES = {
     "slow": _profile(40),
     "fast": _profile(200),
     "bad": _profile(100, STANDIN_FAIL="exit-1"),
+    "silent": {**_profile(100), "metrics": False},
     "pp8": {"extends": "base", "tensor_parallel": 1, "pipeline_parallel": 8, "attention_backend": "triton"},
 }
 
@@ -93,8 +94,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield found
 
 
-def test_a_service_is_measured_through_its_host(place: Place) -> None:
-    document, err = place.deploy("bench", "--concurrency", "1,8", "--requests", "24", "--output-tokens", "64")
+def test_a_service_is_measured_through_its_host(place: Place, tmp_path: Path) -> None:
+    load = ("--concurrency", "1,8", "--requests", "24", "--output-tokens", "64")
+    document, err = place.deploy("bench", *load, "--report", str(tmp_path / "bench.html"))
     subject = document["subject"]
     assert (subject["host"], subject["service"], subject["profile"]) == ("ct200", "k26", "usual")
     assert subject["route"] == "ssh" and subject["model"] == "kimi-k2.6"
@@ -107,6 +109,36 @@ def test_a_service_is_measured_through_its_host(place: Place) -> None:
         # The stand-in makes 100 tokens a second for each request, by its own clock.
         assert level["output_tokens_per_s"] == pytest.approx(100 * level["concurrency"], rel=0.08)
     assert "channels ct200: 1" in err  # the host is asked what serves; the load takes no exec channel
+    assert [gpu["gpu"] for gpu in document["memory"]] == list(range(8))
+    page = (tmp_path / "bench.html").read_text()
+    assert "k26 on ct200, profile usual" in page and subject["unit_digest"] in page
+
+
+def test_what_is_watched_meanwhile_comes_into_the_report(place: Place, tmp_path: Path) -> None:
+    load = ("--concurrency", "4", "--seconds", "12", "--output-tokens", "64")
+    document, err = place.deploy("bench", *load, "--observe", "--report", str(tmp_path / "bench.html"))
+    (level,) = document["levels"]
+    assert level["valid"], level["invalid_reason"]
+    assert Path(document["observation"]).is_file()
+    page = (tmp_path / "bench.html").read_text()
+    assert "Inside the GPUs" in page and "activity by stage" in page
+    assert "channels ct200: 2" in err
+
+
+def test_an_engine_without_counters_is_checked_by_its_log(place: Place) -> None:
+    before = place.serving()
+    place.deploy("switch", "--profile", "silent", "-y")
+    try:
+        load = ("--concurrency", "8", "--seconds", "16", "--output-tokens", "256", "--input-tokens", "64")
+        document, _ = place.deploy("bench", *load)
+    finally:
+        place.deploy("rollback", "--to", str(before[1]), "-y")
+    (level,) = document["levels"]
+    check = level["cross_check"]
+    assert check["source"].startswith("journal, ") and check["agrees"], check
+    assert check["client_tokens"] > 8 * 700  # of about 800 tokens a second
+    recorded = json.loads(Path(document["recorded_at"]).read_text())
+    assert recorded["levels"][0]["cross_check"] == check
 
 
 def test_a_trial_finds_the_best_and_goes_home(place: Place) -> None:
@@ -200,6 +232,35 @@ def test_a_lost_controller_is_resumed_and_the_winner_promoted(place: Place) -> N
     assert again["trial"] == document["trial"]
 
 
+def test_a_broken_connection_costs_no_leg(place: Place) -> None:
+    before = place.serving()
+    words = (
+        "--profiles",
+        f"{before[0]},slow",
+        "--concurrency",
+        "2",
+        "--seconds",
+        "3",
+        "--output-tokens",
+        "32",
+    )
+    process = place.start("trial", *words, "-y", "--json")
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "stop " in line:
+            # The host's side of the connection dies; the transaction is the host's own.
+            place.lab.host("ct200").run("pkill -KILL -f '[s]shd: root'", check=False)
+            break
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 0, out + err
+    document = json.loads(out)
+    assert "connection lost" in err
+    assert [leg["result"] for leg in document["legs"]] == ["measured", "measured"]
+    second = document["legs"][1]
+    assert second["outcome"] == "committed" and second["ready_seconds"] is not None
+    assert place.serving() == before
+
+
 def test_budgets_and_ctrl_c(place: Place) -> None:
     before = place.serving()
     load = ["--concurrency", "2", "--seconds", "3", "--output-tokens", "32", "-y"]
@@ -221,10 +282,33 @@ def test_budgets_and_ctrl_c(place: Place) -> None:
 
 
 def test_knobs_are_swept_by_halving(place: Place) -> None:
-    words = ["--profiles", "usual", "--vary", "max_running_requests=1,2,4,8", "--concurrency", "4"]
-    document, _ = place.deploy("trial", *words, "--output-tokens", "32")
-    assert [leg["profile"] for leg in document["legs"]] == [
-        f"usual.max-running-requests-{count}" for count in (1, 2, 4, 8)
+    """What serves is the measure; the better half goes on; the winner is measured under the whole load."""
+    before = place.serving()
+    knob = ["--profiles", before[0], "--vary", "max_running_requests=1,8,9", "--promote"]
+    load = ["--concurrency", "2,8", "--seconds", "12", "--output-tokens", "32", "--time-budget", "5m"]
+    outlook, _ = place.deploy("trial", *knob, *load)
+    names = [f"{before[0]}.max-running-requests-{count}" for count in (1, 8, 9)]
+    assert [leg["profile"] for leg in outlook["legs"]] == [before[0], *names]
+    assert all(not leg["result"] for leg in outlook["legs"]), outlook["legs"]
+    assert outlook["expected_seconds"] <= 300 and outlook["expected_downtime_seconds"] > 0
+
+    document, _ = place.deploy("trial", *knob, *load, "-y")
+    first, *short, last = document["legs"]
+    assert (first["profile"], first["short"], first["downtime_seconds"]) == (before[0], False, 0)
+    assert [(leg["profile"], leg["wanted"]["concurrency"]) for leg in short] == [
+        (name, [8]) for name in names
     ]
-    assert {leg["wanted"]["seconds"] for leg in document["legs"]} == {20.0}
-    assert all(not leg["result"] for leg in document["legs"]), document["legs"]
+    assert [leg["result"] for leg in short] == [
+        "stopped",
+        "measured",
+        "measured",
+    ]  # one at a time is far too slow
+    assert last["profile"] in names[1:] and last["wanted"]["concurrency"] == [2, 8] and not last["short"]
+    assert {name for answer in document["answers"] for name in (answer["profile"], *answer["others"])} == {
+        before[0],
+        last["profile"],
+    }
+    # Just as fast as what served: nothing to promote.
+    assert not document["end"]["promoted"] and document["end"]["profile"] == before[0]
+    assert place.serving() == before
+    assert Path(document["recorded_at"]).with_suffix(".html").is_file()

@@ -8,6 +8,9 @@ import pytest
 from deployer.bench.tournament import (
     answers,
     first_legs,
+    first_seconds,
+    foreseen,
+    halving_legs,
     leg_seconds,
     next_round,
     rates_at,
@@ -47,20 +50,21 @@ def _now(profile: str = "tp8", **ready: float) -> ServiceNow:
         Measured(release=number, profile=name, ready_seconds=seconds, downtime_seconds=seconds)
         for number, (name, seconds) in enumerate(ready.items(), 1)
     ]
-    given: dict[str, Any] = dict.fromkeys(ServiceNow.model_fields)
+    fields = ServiceNow.model_fields
+    given: dict[str, Any] = dict.fromkeys(name for name, field in fields.items() if field.is_required())
     given |= {"service": "k26", "profile": profile, "state": "serving", "detail": "", "measured": measured}
     given |= {name: () for name in ("gpus", "drift", "other_units", "releases", "history")}
     return ServiceNow.model_validate(given)
 
 
 def test_the_incumbent_comes_first_as_it_serves_anyway() -> None:
-    legs = first_legs(NAMES, WANTED, incumbent="tp8", repeats=1, halving=False)
+    legs = first_legs(NAMES, WANTED, incumbent="tp8", repeats=1)
     assert [leg.profile for leg in legs] == ["tp8", "pp8", "ep8"]
     assert not any(leg.restart for leg in legs)
 
 
 def test_repeats_go_there_and_back_and_every_one_is_a_start() -> None:
-    legs = first_legs(NAMES[:2], WANTED, incumbent="tp8", repeats=3, halving=False)
+    legs = first_legs(NAMES[:2], WANTED, incumbent="tp8", repeats=3)
     assert [leg.profile for leg in legs] == ["tp8", "pp8", "pp8", "tp8", "tp8", "pp8"]
     assert [leg.restart for leg in legs] == [False, False, True, False, True, False]
     assert [leg.round for leg in legs] == [1, 1, 2, 2, 3, 3]
@@ -81,24 +85,71 @@ def test_every_combination_of_knobs_is_a_profile() -> None:
         )
 
 
-def test_halving_keeps_the_better_half_for_twice_as_long() -> None:
-    candidates = tuple(Candidate(profile=f"p{number}", base="p") for number in range(4))
-    trial = _trial(first_legs(candidates, WANTED, incumbent=None, repeats=1, halving=True), halving=True)
-    assert {leg.wanted.seconds for leg in trial.legs} == {20}
-    assert {leg.wanted.concurrency for leg in trial.legs} == {(32,)}
-    rates = {"p0": 10.0, "p1": 40.0, "p2": 20.0, "p3": 30.0}
-    assert next_round(trial, rates) == ()  # the round is not over
+VARIED = tuple(Candidate(profile=f"p{number}", base="p") for number in range(4))
+RATES = {"p0": 10.0, "p1": 40.0, "p2": 20.0, "p3": 30.0}
+
+
+def _halving(incumbent: str | None, **fields: Any) -> Trial:
+    candidates = (Candidate(profile="tp8"), *VARIED)
+    legs = halving_legs(candidates if incumbent else VARIED, WANTED, incumbent=incumbent, seconds=20)
+    return _trial(
+        legs, halving=True, wanted=WANTED, candidates=candidates, incumbent_profile=incumbent, **fields
+    )
+
+
+def _measured(trial: Trial, **results: str) -> Trial:
+    for leg in trial.legs:
+        said = {"result": results.get(leg.profile, "measured"), "run": "r"}
+        trial = trial if leg.result else trial.with_leg(leg.model_copy(update=said))
+    return trial
+
+
+def test_halving_ends_with_the_winner_under_the_whole_load() -> None:
+    trial = _halving("tp8")
+    first, *short = trial.legs
+    assert (first.profile, first.wanted, first.short) == ("tp8", WANTED, False)
+    assert {(leg.wanted.seconds, leg.wanted.concurrency) for leg in short} == {(20, (32,))}
+    assert next_round(trial, RATES) == ()  # the round is not over
     rounds = []
-    while True:
-        for leg in trial.legs:
-            trial = trial.with_leg(leg.model_copy(update={"result": "measured", "run": "r"}))
-        legs = next_round(trial, rates)
-        if not legs:
-            break
-        rounds.append([(leg.profile, leg.wanted.seconds, leg.restart) for leg in legs])
-        trial = trial.model_copy(update={"legs": trial.legs + legs})
-    assert rounds == [[("p3", 40, True), ("p1", 40, False)], [("p1", 80, True)]]
-    assert [leg.number for leg in trial.legs] == list(range(1, 8))
+    while legs := next_round(_measured(trial), RATES):
+        rounds.append([(leg.profile, leg.wanted.seconds, leg.wanted.concurrency, leg.short) for leg in legs])
+        trial = _measured(trial).model_copy(update={"legs": _measured(trial).legs + legs})
+    # p3 served last, so it goes first and is not started again.
+    assert rounds == [[("p3", 40, (32,), True), ("p1", 40, (32,), True)], [("p1", 60, (1, 32), False)]]
+    assert [leg.number for leg in trial.legs] == list(range(1, 9))
+    assert not any(leg.restart for leg in trial.legs)
+
+
+def test_what_is_decisively_worse_than_what_serves_is_tried_no_more() -> None:
+    trial = _measured(_halving("tp8"), p0="stopped", p1="stopped", p2="stopped")
+    (last,) = next_round(trial, RATES)
+    assert (last.profile, last.short) == ("p3", False)
+    assert next_round(_measured(_halving("tp8"), **dict.fromkeys(RATES, "stopped")), RATES) == ()
+    assert next_round(_measured(_halving("tp8"), **dict.fromkeys(RATES, "failed")), {}) == ()
+
+
+def test_halving_fits_its_time_budget() -> None:
+    assert first_seconds(8, WANTED, None, 100) == 20
+    budget = 3600.0
+    seconds = first_seconds(8, WANTED, budget, 60)
+    legs = halving_legs(
+        [Candidate(profile=f"p{number}", base="p") for number in range(8)],
+        WANTED,
+        incumbent=None,
+        seconds=seconds,
+    )
+    trial = _trial(legs, halving=True, wanted=WANTED, time_budget_seconds=budget)
+    found = expectation(trial, {f"p{number}": 60 for number in range(8)}, _now(tp8=60))
+    assert 0.7 * budget < (found["expected_seconds"] or 0) <= budget
+    assert len(foreseen(trial)) == 8 + 4 + 2 + 1
+    assert first_seconds(8, WANTED, 10, 60) == 10  # too small: the fewest seconds, and legs are left out
+
+
+def test_a_halving_keeps_time_for_its_last_leg() -> None:
+    late = (datetime.now(UTC) - timedelta(seconds=100)).isoformat()
+    trial = _halving("tp8", time_budget_seconds=270, started_at=late)
+    assert "time budget" in (over_budget(trial, trial.legs[1], _now(tp8=5)) or "")
+    assert over_budget(trial, trial.legs[0], _now(tp8=5)) is None
 
 
 def test_answers_name_the_best_at_every_level() -> None:
@@ -133,13 +184,21 @@ def test_what_is_not_beyond_doubt_is_not_promoted() -> None:
     assert worth_promoting(_trial(()), None)[0] is None
 
 
+def test_what_was_not_measured_beside_the_incumbent_is_not_promoted() -> None:
+    runs = {"ep8": [run_record(levels=[level_record(8, 200)], subject={"profile": "ep8"})]}
+    winner, why = worth_promoting(_trial((), answers=answers(runs, "tp8")), None)
+    assert winner is None and "tp8 was not measured beside it" in why
+    alone = _trial((), answers=answers(runs, None), incumbent_profile=None)
+    assert worth_promoting(alone, None)[0] == "ep8"
+
+
 def test_invalid_levels_win_nothing() -> None:
     runs = {"tp8": [run_record(levels=[level_record(8, 100, valid=False, invalid_reason="x")])]}
     assert rates_at(runs, 8) == {} and answers(runs, "tp8") == ()
 
 
 def test_expectation_counts_switches_and_the_way_home() -> None:
-    trial = _trial(first_legs(NAMES, WANTED, incumbent="tp8", repeats=1, halving=False))
+    trial = _trial(first_legs(NAMES, WANTED, incumbent="tp8", repeats=1))
     found = expectation(trial, {"tp8": 300, "pp8": 200, "ep8": 250}, _now(tp8=300))
     assert found["expected_downtime_seconds"] == 200 + 250 + 300
     assert leg_seconds(WANTED) == 140
@@ -148,7 +207,7 @@ def test_expectation_counts_switches_and_the_way_home() -> None:
 
 
 def test_budgets_count_the_way_home() -> None:
-    legs = first_legs(NAMES, WANTED, incumbent="tp8", repeats=1, halving=False)
+    legs = first_legs(NAMES, WANTED, incumbent="tp8", repeats=1)
     trial = _trial(legs, downtime_budget_seconds=500)
     now = _now(tp8=300, pp8=150)
     assert over_budget(trial, legs[0], now) is None  # it serves: no switch
