@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 @service_option
 @click.option("--profile", metavar="NAME", help="Check what a switch to this profile would check, too.")
 @click.option("--deep", is_flag=True, help="Also ask the engine's own parser, CUDA and compilers (slow).")
+@click.option(
+    "--probe-nccl",
+    "nccl",
+    is_flag=True,
+    help="With --profile: let its GPUs add up numbers together, some seconds with a few hundred MiB of each.",
+)
 @inventory_option
 @json_option
 @reach_options
@@ -34,6 +40,7 @@ def command(
     service: str | None,
     profile: str | None,
     deep: bool,
+    nccl: bool,
     folder: str | None,
     as_json: bool,
     **reach: bool,
@@ -43,6 +50,9 @@ def command(
     Host: ssh, host key, sudo, python, systemd, GPUs, disk. Services: engine, whole weights, what their user may read,
     ports, GPU health and peer access. With --profile also its flags, and the rules between them.
     """
+    if nccl and profile is None:
+        # What NCCL does depends on the variables of the unit; without them it may try what the host must not do.
+        raise click.UsageError("--probe-nccl tries the GPUs as a profile would: name one with --profile")
     inventory = load(folder)
     hosts = choose_hosts(inventory, patterns, many=True)
 
@@ -57,7 +67,7 @@ def command(
         desired = inventory.desired(host, service, profile) if profile else None
         services = (inventory.service(host, service),) if service or profile else inventory.services_of(host)
         with reached(host, options) as channel:
-            return doctor(channel, host, services, desired, deep=deep)
+            return doctor(channel, host, services, desired, deep=deep, nccl=nccl)
 
     documents, code = [], 0
     for result in on_many(hosts, ask):

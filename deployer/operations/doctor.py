@@ -7,6 +7,7 @@ from deployer.hosts.port import AgentChannel
 from deployer.operations.facts import last, read_facts
 from deployer.planning.plan import command_findings, engine_version
 from deployer.planning.preflight import (
+    driver_findings,
     engine_findings,
     error,
     host_findings,
@@ -32,8 +33,12 @@ def doctor(
     desired: Desired | None = None,
     *,
     deep: bool = False,
+    nccl: bool = False,
 ) -> tuple[Finding, ...]:
-    """Every check of a host and its services, good ones too; `desired` is what a switch would be made to."""
+    """Every check of a host and its services, good ones too; `desired` is what a switch would be made to.
+
+    `nccl`: its GPUs are tried together as well, which takes a few hundred MiB of each for some seconds.
+    """
     wanted = {host.engine_python or service.engine.python for service in services}
     if desired is not None:
         wanted = {desired.engine.python}
@@ -53,20 +58,22 @@ def doctor(
         now = facts.service(desired.service.name)
         found += [
             *engine_findings(desired, facts),
+            *driver_findings(desired, facts),
             *slot_findings(desired, facts, now),
             *service_findings(now),
         ]
         found += command_findings(desired, facts, bundle)
         questions = [preflight_request(desired, bundle, deep=deep)]
-    return tuple(dict.fromkeys((*found, *_looked_at(channel, questions, deep=deep))))
+    return tuple(dict.fromkeys((*found, *_looked_at(channel, questions, deep=deep, nccl=nccl))))
 
 
 def _looked_at(
-    channel: AgentChannel, questions: Sequence[Mapping[str, Any]], *, deep: bool
+    channel: AgentChannel, questions: Sequence[Mapping[str, Any]], *, deep: bool, nccl: bool
 ) -> Iterator[Finding]:
     """What the host finds when it looks at the services themselves; the same code as in a switch's check step."""
     if questions:
-        answer: Any = last(channel, "preflight", {"services": list(questions), "deep": deep})
+        request = {"services": list(questions), "deep": deep, "nccl": nccl}
+        answer: Any = last(channel, "preflight", request)
         for findings in answer["findings"].values():
             yield from (Finding.model_validate(finding) for finding in findings)
 

@@ -9,7 +9,9 @@ from .bus import detours, peer_access
 from .cards import driver_complaints, health, kind_and_size
 from .deep import engine_answers
 from .findings import Finding, all_of
+from .front import front_parts, front_ports
 from .machine import cache_room, host_name, port_block, shared_memory
+from .nccl import ranks_together
 from .subject import Subject, subject_of
 from .weights import files_open_to_the_user, weights_complete
 
@@ -24,6 +26,8 @@ CHECKS: Tuple[Callable[[Subject], Any], ...] = (
     detours,
     shared_memory,
     cache_room,
+    front_parts,
+    front_ports,
     host_name,
 )
 
@@ -41,5 +45,9 @@ def preflight(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Any) 
         store = Store(layout.service(str(said["service"])))
         number = store.current()
         own = [] if number is None else [str(store.release(number)["activation"]["unit_name"])]
-        found[str(said["service"])] = findings_of(dict(said, own_units=own), ports, bool(request.get("deep")))
+        whole = dict(said, own_units=own)
+        findings = findings_of(whole, ports, bool(request.get("deep")))
+        if request.get("nccl"):
+            findings += all_of((ranks_together,), subject_of(whole, ports.gpus))
+        found[str(said["service"])] = findings
     return {"findings": found}

@@ -33,6 +33,7 @@ class Subject(NamedTuple):
     nodes: int
     argv: List[str]
     environment: Dict[str, str]
+    front: Optional[Dict[str, Any]]
     nvidia: Gpus
 
     def account(self) -> Optional[Account]:
@@ -65,5 +66,6 @@ def subject_of(said: Dict[str, Any], nvidia: Gpus) -> Subject:
         nodes=int(said.get("nodes") or 1),
         argv=[str(word) for word in said.get("argv", [])],
         environment=environment,
+        front=said.get("front"),
         nvidia=nvidia,
     )

@@ -274,7 +274,8 @@ class Channel:
 
 def test_one_conversation_for_all_profiles(kimi: Checkpoint) -> None:
     channel = Channel(kimi)
-    plans = plan_on_host([desired("tp8"), desired("pp8")], channel, free_gib=95)
+    planned = plan_on_host([desired("tp8"), desired("pp8")], channel, free_gib=95)
+    plans = [plan for plan, _ in planned]
     assert channel.channels_opened == 1
     assert [plan.max_total_tokens for plan in plans] == [193_280, 970_879]
     assert {plan.engine_version for plan in plans} == {"0.5.10"}

@@ -1,0 +1,5 @@
+"""`python -m tests.gpu`"""
+
+from .command import main
+
+main()

@@ -1,0 +1,103 @@
+"""The downtime ladder on one GPU: each rung by `deploy`, with real weights, behind the real router, under load."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from tests.front.load import Load
+
+from .inventory import PORT
+from .scene import Scene
+
+STOP_FIRST: Final = ("--strategy", "stop-first", "-y")
+
+
+def play(scene: Scene) -> None:
+    """About seven minutes with the real engine; what was measured goes to ladder.json."""
+    found: dict[str, Any] = {}
+    with scene.gpus_watched("gpus-ladder"):
+        for part in (_stop_first, _shared_weights, _sleep):
+            try:
+                part(scene, found)
+            finally:
+                (scene.answers / "ladder.json").write_text(json.dumps(found, indent=1))
+                scene.pack()
+    scene.deploy("status", "status", ends=None)
+    scene.deploy("history", "history", ends=None)
+
+
+def _stop_first(scene: Scene, found: dict[str, Any]) -> None:
+    """Nothing compiled and nothing read yet, against all warm; requests wait at the front meanwhile."""
+    scene.model = "stop"
+    scene.no_multicast("graphs8", "graphs16")
+    scene.deploy("doctor", "doctor", "--profile", "graphs8", ends=None)
+    scene.drop_page_cache()
+    found["cold"] = _account(scene, scene.deploy("cold", "switch", "--profile", "graphs8", "-y"))
+    found["warm"] = _under_load(scene, "warm", "graphs16")
+
+
+def _shared_weights(scene: Scene, found: dict[str, Any]) -> None:
+    """Old and new on the same weights; a new one that fails touches nothing."""
+    scene.model = "shared"
+    scene.no_multicast("graphs8", "graphs16")
+    found["shared-first"] = _account(
+        scene, scene.deploy("shared-first", "switch", "--profile", "graphs8", *STOP_FIRST)
+    )
+    scene.deploy("shared-plan", "switch", "--profile", "graphs16", "--plan", ends=None)
+    found["shared"] = _under_load(scene, "shared", "graphs16")
+    found["shared-fails"] = _under_load(scene, "shared-fails", "no-kernels", ends=None)
+    scene.journal("journal-weights", "weights")
+
+
+def _sleep(scene: Scene, found: dict[str, Any]) -> None:
+    """The old engine asleep while the new one is tried: once the new one is killed, once it comes up."""
+    scene.model = "sleep"
+    scene.no_multicast("graphs8", "graphs16")
+    found["sleep-first"] = _account(
+        scene, scene.deploy("sleep-first", "switch", "--profile", "graphs8", *STOP_FIRST)
+    )
+    with scene.running("sleep-back", "switch", "--profile", "graphs16", "-y") as process:
+        unit = scene.wait_for_unit("sglang-random-graphs16*", lambda: process.poll() is None)
+        time.sleep(24.0 if scene.real else 0.3)  # into its start, when it holds memory of the GPU
+        found["asleep"] = scene.memory()
+        scene.host.run(["systemctl", "kill", "--signal=KILL", "--kill-whom=all", unit], check=False)
+        process.wait(120)
+    found["sleep-back"] = _account(scene, scene.document(process, "sleep-back"))
+    scene.say(f"sleep-back: exit {process.returncode}: {json.dumps(found['sleep-back'])[:600]}")
+    found["sleep"] = _under_load(scene, "sleep", "graphs16")
+
+
+def _under_load(scene: Scene, name: str, profile: str, ends: int | None = 0) -> dict[str, Any]:
+    """One switch while clients ask without end, and what they saw: short answers, and streams that take seconds."""
+    with _clients(scene, 8, 8) as short, _clients(scene, 4, 512) as long:
+        document = scene.deploy(name, "switch", "--profile", profile, "-y", ends=ends)
+        short.more(50)
+        long.more(8)
+    seen = {
+        "answered": short.answered,
+        "failed": short.failed[:5],
+        "failures": len(short.failed),
+        "longest_gap_ms": round(1000 * short.longest_gap, 1),
+        "longest_answer_seconds": round(short.longest, 3),
+        "streams_whole": long.answered,
+        "streams_broken": long.failed[:5],
+    }
+    scene.say(f"{name}: clients: {json.dumps(seen)}")
+    return {**_account(scene, document), "clients": seen}
+
+
+@contextmanager
+def _clients(scene: Scene, count: int, tokens: int) -> Iterator[Load]:
+    with Load(scene.host.enter, PORT, "random", clients=count, tokens=tokens) as load:
+        yield load
+
+
+def _account(scene: Scene, document: dict[str, Any]) -> dict[str, Any]:
+    """What of an outcome belongs into the table, and what holds GPU memory now."""
+    keys = ("outcome", "strategy", "downtime_seconds", "ready_seconds", "warmth")
+    steps = {step["name"]: step["seconds"] for step in document.get("steps", ())}
+    return {**{key: document.get(key) for key in keys}, "steps": steps, "memory": scene.memory()}
