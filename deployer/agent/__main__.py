@@ -16,9 +16,9 @@ from .transaction.state import Ports
 LONGEST_REQUEST = 16 * 1024 * 1024
 
 
-def emit(event: Dict[str, Any]) -> None:
-    """Send one line to the controller."""
-    sys.stdout.write(json.dumps(event) + "\n")
+def emit(*events: Dict[str, Any]) -> None:
+    """Send lines to the controller, all at once."""
+    sys.stdout.write("".join(json.dumps(event) + "\n" for event in events))
     sys.stdout.flush()
 
 
@@ -49,6 +49,7 @@ VERBS = {
     "unit": ("adopt", "unit"),
     "adopt": ("adopt", "adopt"),
     "sample": ("sample", "sample"),
+    "warm": ("warm", "warm"),
 }
 
 

@@ -9,10 +9,11 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 from . import durable
 from .errors import AgentError
 from .layout import Layout, ServiceLayout
+from .released import units_of
 from .store import Store, locked
 from .transaction.start import allowed_path
 from .transaction.state import Ports, own_archive
-from .transaction.strategy import STRATEGIES
+from .transaction.strategy import STRATEGIES, forward, left_out, unfit
 
 HEARTBEAT_SECONDS = 5.0
 TRANSACTION = re.compile(r"[0-9a-f]{32}\Z")
@@ -88,13 +89,21 @@ def _open(request: Dict[str, Any], paths: ServiceLayout, store: Store, ports: Po
 
 
 def _check_request(request: Dict[str, Any], paths: ServiceLayout, store: Store) -> None:
-    """A request that could never become a release is refused before anything is written."""
+    """A request that could never become a release, or not by its strategy, is refused before anything is written."""
     if request.get("release") is not None:
-        store.release(int(request["release"]))
-        return
-    for entry in request["bundle"]["files"]:
-        allowed_path(paths, str(entry["path"]))
-    paths.host.unit(str(request["bundle"]["activation"]["unit_name"]))
+        new = store.release(int(request["release"]))["activation"]
+    else:
+        new = request["bundle"]["activation"]
+        for entry in request["bundle"]["files"]:
+            allowed_path(paths, str(entry["path"]))
+        for unit in units_of(new):
+            paths.host.unit(unit)
+    current = store.current()
+    reason = unfit(
+        request["strategy"], new, None if current is None else store.release(current)["activation"]
+    )
+    if reason:
+        raise AgentError("bad-request", f"strategy {request['strategy']}: {reason}", exit_code=2)
 
 
 def _release(request: Dict[str, Any], paths: ServiceLayout, store: Store) -> int:
@@ -124,12 +133,16 @@ def _first_state(
     request: Dict[str, Any], store: Store, ports: Ports, record: Dict[str, Any], current: Optional[int]
 ) -> Dict[str, Any]:
     number = int(record["release"])
+    old = None if current is None else store.release(current)["activation"]
+    spared = left_out(record["activation"], old)
     return {
         "transaction": str(request["transaction"]),
         "service": record["service"],
         "profile": record["profile"],
         "action": request["action"],
         "strategy": request["strategy"],
+        "order": request["strategy"],
+        "left_out": spared,
         "release": number,
         "previous": current,
         "holder": request["holder"],
@@ -137,7 +150,7 @@ def _first_state(
         "started_at": ports.clock.now(),
         "boot_id": ports.clock.boot_id(),
         "direction": "forward",
-        "position": STRATEGIES[request["strategy"]][0],
+        "position": forward(request["strategy"])[0].name,
         "begun": [],
         "steps": [],
         "findings": [],

@@ -7,18 +7,24 @@ from typing import Any, Dict, List
 from .systemd import as_user, run
 
 FIND = """
-import importlib.metadata, importlib.util, json, sys
+import importlib.metadata, importlib.util, json, re, sys
 spec = importlib.util.find_spec("sglang")
-version = None
-for name in ("sglang",):
+versions = {}
+for name in ("sglang", "torch"):
     try:
-        version = importlib.metadata.version(name)
+        versions[name] = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         pass
 folder = None
 if spec is not None:
     folder = list(spec.submodule_search_locations or [None])[0]
-print(json.dumps({"version": version, "package": folder, "python": "%d.%d.%d" % sys.version_info[:3]}))
+cuda = None
+try:  # torch itself is not imported: that takes seconds
+    with open(importlib.util.find_spec("torch").submodule_search_locations[0] + "/version.py") as text:
+        cuda = re.search("(?m)^cuda[ :].*= *'([0-9.]+)'", text.read()).group(1)
+except Exception:
+    pass
+print(json.dumps({"versions": versions, "cuda": cuda, "package": folder, "python": "%d.%d.%d" % sys.version_info[:3]}))
 """
 
 
@@ -47,7 +53,9 @@ def find_engine(python: str) -> Dict[str, Any]:
         return {"python": python, "error": f"{python} has no sglang package"}
     return {
         "python": python,
-        "version": found["version"],
+        "version": found["versions"].get("sglang"),
+        "torch": found["versions"].get("torch"),
+        "cuda": found["cuda"],
         "package": found["package"],
         "python_version": found["python"],
     }

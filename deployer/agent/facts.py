@@ -12,11 +12,14 @@ from .engine import find_engine
 from .errors import AgentError
 from .gpus import GpuError, Gpus
 from .layout import Layout
+from .live import live_state
+from .loading import starts_of
 from .patch import missing
-from .probes import REFUSED, Engine
 from .processes import describe, listeners
+from .released import units_of
+from .standing import host_memory, standing, weights_now
 from .store import Store
-from .systemd import Systemd, run, unit_file_text
+from .systemd import run, unit_file_text
 from .transaction.state import Ports
 
 HISTORY_ENTRIES = 50
@@ -35,9 +38,18 @@ def facts(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Emit) -> 
         flags = bool(request.get("flags"))
         found = [pool.submit(_engine, layout, python, patches, flags) for python in engines]
         services = [
-            pool.submit(service_facts, layout, ports, name, bool(request.get("history"))) for name in names
+            pool.submit(
+                service_facts,
+                layout,
+                ports,
+                name,
+                bool(request.get("history")),
+                bool(request.get("timing")),
+            )
+            for name in names
         ]
         models = [pool.submit(_model, str(path)) for path in request.get("models", [])]
+        warm = [pool.submit(_warmth, one) for one in request.get("warmth", [])]
         ports_held = [pool.submit(_port, int(port)) for port in request.get("ports", [])]
         return {
             "hostname": socket.gethostname(),
@@ -49,11 +61,13 @@ def facts(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Emit) -> 
             "systemd": systemd_version(),
             "kernel": platform.release(),
             "free_bytes": _free(layout.state),
+            **host_memory(),
             "gpus": None if gpus is None else gpus.result(),
             "engines": [one.result() for one in found],
             "services": [one.result() for one in services],
             "ports": [one.result() for one in ports_held],
             "models": [one.result() for one in models],
+            "warmth": [one.result() for one in warm],
         }
 
 
@@ -91,6 +105,12 @@ def _model(path: str) -> Dict[str, Any]:
     from .preflight.weights import read_config
 
     return {"path": path, "config": read_config(path)}
+
+
+def _warmth(subject: Dict[str, Any]) -> Dict[str, Any]:
+    from .warm import warmth
+
+    return warmth(subject)
 
 
 def _user() -> str:
@@ -162,17 +182,20 @@ def _port(port: int) -> Dict[str, Any]:
     return {"port": port, "holders": [str(describe(pid) or pid) for pid in sorted(listeners(port))]}
 
 
-def service_facts(layout: Layout, ports: Ports, name: str, history: bool) -> Dict[str, Any]:
+def service_facts(
+    layout: Layout, ports: Ports, name: str, history: bool, timing: bool = False
+) -> Dict[str, Any]:
     """One service: its current release, what systemd and the engine say of it now, drift, and what is under way."""
     paths = layout.service(name)
     store = Store(paths)
     number = store.current()
+    kept = [store.release(n) for n in store.numbers()]
     record = None if number is None else store.release(number)
     units = ports.systemd.active(f"sglang-{name}-*.service")
     units += [u for u in adopted_units(store) if u not in units and ports.systemd.active(u)]
     open_one = store.open_transaction()
     entries = store.history()
-    state, detail, shown = live_state(ports.systemd, record, open_one is not None)
+    state, detail, shown = live_state(ports.systemd, store, record, open_one)
     return {
         "service": name,
         "release": number,
@@ -188,21 +211,32 @@ def service_facts(layout: Layout, ports: Ports, name: str, history: bool) -> Dic
         "detail": detail,
         "since": shown.get("ActiveEnterTimestamp") or None,
         "drift": [] if record is None or number is None else drift(layout, store, number, record, shown),
-        "other_units": [u for u in units if record is None or u != record["activation"]["unit_name"]],
+        "other_units": _others(units, record, kept),
+        "weights": weights_now(ports.systemd, record),
         "transaction": None if open_one is None else _under_way(open_one),
         "last_outcome": entries[-1]["outcome"] if entries else None,
-        "releases": [_kept(store.release(n)) for n in store.numbers()],
+        "releases": [_kept(one) for one in kept],
         "measured": [
             {
                 "release": e["release"],
                 "profile": e["profile"],
+                "strategy": e.get("strategy"),
                 "ready_seconds": e.get("ready_seconds"),
+                "warmth": e.get("warmth"),
                 "downtime_seconds": e.get("downtime_seconds"),
             }
             for e in store.last_good().values()
         ],
         "history": entries[-HISTORY_ENTRIES:] if history else [],
+        "starts": [start for n in store.numbers() for start in starts_of(paths, n)] if timing else [],
     }
+
+
+def _others(units: List[str], record: Optional[Dict[str, Any]], kept: List[Dict[str, Any]]) -> List[str]:
+    """Units of the service that run and belong to no current release; those that outlive one belong to all."""
+    known = {name for one in kept for name in units_of(one["activation"])[1:]}
+    known.update(units_of(record["activation"]) if record else [])
+    return [unit for unit in units if unit not in known]
 
 
 def _kept(record: Dict[str, Any]) -> Dict[str, Any]:
@@ -210,6 +244,7 @@ def _kept(record: Dict[str, Any]) -> Dict[str, Any]:
         "release": record["release"],
         "profile": record["profile"],
         "unit": record["activation"]["unit_name"],
+        "standing": standing(record),
     }
 
 
@@ -229,47 +264,6 @@ def _under_way(state: Dict[str, Any]) -> Dict[str, Any]:
     }
 
 
-def live_state(
-    systemd: Systemd, record: Optional[Dict[str, Any]], moving: bool
-) -> "tuple[str, str, Dict[str, str]]":
-    """serving, starting, failed, stopped or unknown - by systemd first, then by asking the engine itself."""
-    if record is None:
-        return "stopped", "never deployed", {}
-    activation = record["activation"]
-    shown = systemd.unit(str(activation["unit_name"]))
-    active = shown.get("ActiveState", "")
-    if active == "failed" or shown.get("SubState") == "auto-restart":
-        return "failed", f"unit {active}: {shown.get('Result', '')}", shown
-    if active in ("inactive", ""):
-        return "stopped", f"unit {active or 'unknown to systemd'}", shown
-    if active != "active":
-        return ("starting" if active == "activating" else "unknown"), f"unit {active}", shown
-    engine = Engine(str(activation["host_bind"]), int(activation["port"]), activation.get("api_key_file"))
-    answer = engine.ask("GET", "/health", seconds=6)
-    if answer.status == 200:
-        return "serving", "healthy", shown
-    if answer.status in (REFUSED, 503) and (moving or not _was_ready(shown, activation)):
-        return "starting", "the engine is not ready yet", shown
-    if answer.status == REFUSED:
-        return "failed", "the unit runs but nothing listens", shown
-    return (
-        "unknown",
-        f"the unit runs; /health: {answer.status if answer.status > 0 else answer.reason}",
-        shown,
-    )
-
-
-def _was_ready(shown: Dict[str, str], activation: Dict[str, Any]) -> bool:
-    """Whether the unit has run longer than a start may take."""
-    import time
-
-    try:
-        age = time.clock_gettime(time.CLOCK_MONOTONIC) - int(shown["ActiveEnterTimestampMonotonic"]) / 1e6
-    except (KeyError, ValueError):
-        return False
-    return age > float(activation["deadlines"].get("ready_seconds") or 3600)
-
-
 def drift(
     layout: Layout, store: Store, number: int, record: Dict[str, Any], shown: Dict[str, str]
 ) -> List[str]:
@@ -285,6 +279,12 @@ def drift(
         found.append(f"{unit} was edited since release {number}")
     if is_adopted(activation):
         return [*found, *_adopted_drift(activation, shown)]
+    for position, entry in enumerate(record["files"][1:], 1):
+        folder, name = os.path.split(str(entry["path"]))
+        if folder == "/etc/systemd/system":
+            released = store.file(number, position).decode("utf-8", "surrogateescape")
+            if unit_file_text(layout.unit(name)) != released:
+                found.append(f"{name} was edited since release {number}, or is gone")
     if shown.get("DropInPaths"):
         found.append(f"drop-ins change it: {shown['DropInPaths']}")
     if shown.get("NeedDaemonReload") == "yes":

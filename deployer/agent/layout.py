@@ -7,7 +7,7 @@ from .errors import AgentError
 
 SERVICE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}\Z")
 RESERVED = ("agent", "flags", "patches")  # folders of our own beside those of the services
-UNIT_NAME = re.compile(r"sglang-[a-z0-9][a-zA-Z0-9._-]{0,120}\.service\Z")
+UNIT_NAME = re.compile(r"sglang-[a-z0-9][a-zA-Z0-9._-]{0,120}\.(service|socket)\Z")
 
 
 class Layout:
@@ -55,7 +55,9 @@ class ServiceLayout:
         self.releases = os.path.join(self.folder, "releases")
         self.current = os.path.join(self.folder, "current")
         self.history = os.path.join(self.folder, "history.jsonl")
+        self.front = os.path.join(self.folder, "front.env")
         self.guard = os.path.join(self.folder, "guard")
+        self.sleeping = os.path.join(self.folder, "sleeping.json")
         self.transaction = os.path.join(self.folder, "transaction")
         self.state = os.path.join(self.transaction, "state.json")
         self.events = os.path.join(self.transaction, "events.jsonl")
@@ -64,6 +66,9 @@ class ServiceLayout:
         self.staging = os.path.join(self.transaction, "staging")
         self.ballast = os.path.join(self.transaction, "ballast")
         self.lease = os.path.join(host.run, name + ".lock")
+        self.front_held = os.path.join(host.run, name + ".held")
+        self.front_started = os.path.join(host.root, f"run/sglang-{name}-front/started")
+        self.front_seen = os.path.join(host.run, name + ".front")
         self.secrets = os.path.join(host.secrets, name)
         self.activation_unit = f"deployer-activate@{name}.service"
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from typing import Any, Callable, Dict, List
 
 from . import durable
@@ -30,22 +31,21 @@ def logs(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Emit) -> D
         "journalctl",
         "--no-pager",
         "-q",
-        "-o",
-        "short-iso",
         "-u",
         str(record["activation"]["unit_name"]),
-        f"--lines={int(request.get('lines', 200))}",
-        *_window(store, int(number), request),
+        *_wanted(store, int(number), request),
     ]
     if request.get("follow"):
         argv.append("--follow")
-    secrets = known_secrets(paths)
+    secrets, containing = known_secrets(paths), str(request.get("containing", "")).encode()
     count = 0
     with subprocess.Popen(
         argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=ENVIRONMENT
     ) as process:
         assert process.stdout is not None
         for raw in process.stdout:
+            if containing not in raw:
+                continue
             emit(
                 {"event": "line", "text": redact(raw.decode("utf-8", "replace").rstrip("\n")[:8000], secrets)}
             )
@@ -53,7 +53,14 @@ def logs(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Emit) -> D
             if request.get("follow") and controller_gone():
                 process.terminate()
                 break
-    return {"service": paths.name, "release": int(number), "lines": count}
+    return {"service": paths.name, "release": int(number), "lines": count, "now": time.time()}
+
+
+def _wanted(store: Store, number: int, request: Dict[str, Any]) -> List[str]:
+    """All lines since a moment, with their exact time; else the newest ones."""
+    if request.get("since") is not None:
+        return ["-o", "short-unix", "--lines=all", f"--since=@{float(request['since']):.3f}"]
+    return ["-o", "short-iso", f"--lines={int(request.get('lines', 200))}", *_window(store, number, request)]
 
 
 def _window(store: Store, number: int, request: Dict[str, Any]) -> List[str]:

@@ -6,7 +6,9 @@ from typing import Any, Callable, Dict, List, Optional
 from .errors import AgentError
 from .layout import Layout, ServiceLayout
 from .store import Store
+from .systemd import Systemd
 from .transaction.state import Ports
+from .weights import await_weights
 
 Emit = Callable[[Dict[str, Any]], None]
 WORDS = ("inspect", "plan", "apply", "revert")
@@ -90,11 +92,15 @@ def missing(layout: Layout, record: Dict[str, Any]) -> List[str]:
 
 
 def before_start(paths: ServiceLayout, unit: str) -> int:
-    """What ExecStartPre runs: are the patches still there? By the release's policy reapply, refuse or warn."""
+    """What ExecStartPre runs: are the patches still there, by the release's policy reapply, refuse or warn; and are
+    the weights there that the engine is to share?"""
     record = _record_of(Store(paths), unit)
     if record is None:
         print(f"deploy: no release of {paths.name} has {unit}; its patches are not checked", file=sys.stderr)
         return 0
+    weights = record["activation"].get("weights")
+    if weights and not await_weights(Systemd(), weights):
+        return 1
     policy = str(record["activation"].get("on_missing_patch", "reapply"))
     try:
         lost = missing(paths.host, record)

@@ -43,23 +43,7 @@ class Engine:
         self, method: str, path: str, body: Optional[Dict[str, Any]] = None, seconds: float = 5.0
     ) -> Answer:
         """One request."""
-        connection = http.client.HTTPConnection(self.address, self.port, timeout=seconds)
-        headers = {"Content-Type": "application/json", "Connection": "close", "User-Agent": "deployer-agent"}
-        key = api_key(self.key_file)
-        if key:
-            headers["Authorization"] = f"Bearer {key}"
-        try:
-            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
-            response = connection.getresponse()
-            return Answer(response.status, response.read(LIMIT_BYTES), response.reason)
-        except ConnectionRefusedError:
-            return Answer(REFUSED, b"", "connection refused")
-        except (socket.timeout, TimeoutError):
-            return Answer(SILENT, b"", f"no answer within {seconds:g} s")
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            return Answer(SILENT, b"", f"{type(error).__name__}: {error}")
-        finally:
-            connection.close()
+        return ask(self.address, self.port, method, path, body, seconds, api_key(self.key_file))
 
     def models(self) -> Optional[List[str]]:
         """The served model names, None while there is no list."""
@@ -86,6 +70,34 @@ class Engine:
             if count is not None:
                 return count
         return None
+
+
+def ask(
+    address: str,
+    port: int,
+    method: str,
+    path: str,
+    body: Optional[Dict[str, Any]] = None,
+    seconds: float = 5.0,
+    key: Optional[str] = None,
+) -> Answer:
+    """One request to a server on this host."""
+    connection = http.client.HTTPConnection(loopback(address), port, timeout=seconds)
+    headers = {"Content-Type": "application/json", "Connection": "close", "User-Agent": "deployer-agent"}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    try:
+        connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+        response = connection.getresponse()
+        return Answer(response.status, response.read(LIMIT_BYTES), response.reason)
+    except ConnectionRefusedError:
+        return Answer(REFUSED, b"", "connection refused")
+    except (socket.timeout, TimeoutError):
+        return Answer(SILENT, b"", f"no answer within {seconds:g} s")
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return Answer(SILENT, b"", f"{type(error).__name__}: {error}")
+    finally:
+        connection.close()
 
 
 def loopback(address: str) -> str:

@@ -130,6 +130,21 @@ class Store:
             if e.get("outcome") == "committed" and e.get("release") is not None
         }
 
+    # -- the engine that sleeps
+
+    def note_sleep(self, unit: str, invocation: str, at: str) -> None:
+        """Say that this run of a unit sleeps, or is about to: any request that it must compute would end it."""
+        durable.write_json(self.paths.sleeping, {"unit": unit, "invocation": invocation, "since": at})
+
+    def asleep(self, unit: str, invocation: str) -> bool:
+        """Whether this run of a unit sleeps; another run of it is another process."""
+        note = durable.read_json(self.paths.sleeping)
+        return isinstance(note, dict) and (note.get("unit"), note.get("invocation")) == (unit, invocation)
+
+    def forget_sleep(self) -> None:
+        """Nothing sleeps any more."""
+        durable.remove(self.paths.sleeping)
+
     # -- the open transaction
 
     def transaction(self) -> Optional[Dict[str, Any]]:

@@ -145,6 +145,10 @@ class Systemd:
         """SIGKILL to everything in the unit's control group."""
         run(["systemctl", "kill", "--signal=SIGKILL", "--kill-who=all", "--", unit])
 
+    def signal(self, unit: str, signal: str) -> None:
+        """A signal to the unit's main process alone."""
+        self._must(["systemctl", "kill", f"--signal={signal}", "--kill-who=main", "--", unit])
+
     def reset_failed(self, unit: str) -> None:
         """Forget failures and the count of starts."""
         run(["systemctl", "reset-failed", "--", unit])

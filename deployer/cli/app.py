@@ -14,6 +14,7 @@ from deployer.errors import DeployError, ExitCode
 COMMANDS = {
     "switch": "Move a service to a profile; put the old one back if the new one fails.",
     "rollback": "Move a service back to its last good release.",
+    "warm": "Prepare a profile's next start while the service goes on.",
     "patch": "Apply source patches to the installed SGLang, verified and reversible.",
     "status": "Show what runs on the hosts, and how it differs from what was released.",
     "history": "Show every switch and rollback of a service, and how it ended.",

@@ -1,6 +1,7 @@
 """Options that several commands share, and what they come to: an inventory, hosts, a way to reach them."""
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,18 @@ if TYPE_CHECKING:
     from deployer.schema.inventory import Inventory
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
+
+
+def duration(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """Seconds of a time such as 90s, 30m or 2h."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", value.strip())
+    if not found or found[2] not in UNITS:
+        raise click.BadParameter(f"{value!r} is no time such as 90s, 30m or 2h", context, parameter)
+    return float(found[1]) * UNITS[found[2]]
 
 
 def stacked(*decorators: Callable[[F], F]) -> Callable[[F], F]:
@@ -47,6 +60,15 @@ host_option = click.option(
 )
 service_option = click.option("--service", metavar="NAME", help="Service, where a host has several.")
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+report_option = click.option(
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Also as one HTML file with charts.",
+)
+observe_option = click.option(
+    "--observe", "observed", is_flag=True, help="Watch GPUs and journal meanwhile, for the report."
+)
 reach_options = stacked(
     click.option(
         "--accept-new-host-key", is_flag=True, help="Learn the key of a host that is not known yet."
@@ -54,6 +76,11 @@ reach_options = stacked(
     click.option("-K", "--ask-sudo-password", is_flag=True, help="Ask for the sudo password of the hosts."),
     click.option("-v", "--verbose", is_flag=True, help="Say more of what is done."),
     click.option("--debug", is_flag=True, help="Log the connection, and show tracebacks."),
+)
+strategy_option = click.option(
+    "--strategy",
+    type=click.Choice(["auto", "shared-weights", "side-by-side", "sleep", "stop-first"]),
+    help="How old and new change places, this once, instead of what the inventory says.",
 )
 change_options = stacked(
     click.option(

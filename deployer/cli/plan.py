@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from deployer.schema.inventory import Inventory
     from deployer.schema.memory import MemoryPlan
     from deployer.schema.profile import Profile
+    from deployer.schema.strategy import Move
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def _renamed(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name in Asked.__dataclass_fields__}
 
 
-Planned = tuple["tuple[MemoryPlan, ...]", str, dict[str, str]]
+Planned = tuple["Sequence[tuple[MemoryPlan, Move | None]]", str, dict[str, str]]
 
 
 def _on_host(asked: Asked, reach: Reach) -> Planned:
@@ -146,7 +147,7 @@ def _without_host(asked: Asked) -> Planned:
     profiles, version = _profiles(asked)
     place = described_place(asked.gpus, asked.gpu_memory_gib, asked.free_gib)
     plans = plan_without_host(profiles, asked.model, place, release_of(asked.engine_version, version))
-    return plans, f"{asked.gpus} GPUs of {asked.gpu_memory_gib:g} GiB", {}
+    return [(plan, None) for plan in plans], f"{asked.gpus} GPUs of {asked.gpu_memory_gib:g} GiB", {}
 
 
 def _profiles(asked: Asked) -> "tuple[list[Profile], str | None]":
@@ -179,7 +180,7 @@ def _profiles(asked: Asked) -> "tuple[list[Profile], str | None]":
 
 
 def _answer(
-    plans: "Sequence[MemoryPlan]",
+    planned: "Sequence[tuple[MemoryPlan, Move | None]]",
     where: str,
     host: dict[str, str],
     *,
@@ -187,23 +188,41 @@ def _answer(
     journal: Any,
     as_json: bool,
 ) -> int:
-    from deployer.cli.memory_view import memory_document, print_comparison, print_correction, print_memory
-    from deployer.cli.view import print_json
+    from deployer.cli.memory_view import print_comparison, print_correction, print_memory
+    from deployer.cli.view import print_findings, print_json, print_move
 
-    learned = None
+    documents = [_document(plan, move) for plan, move in planned]
+    (plan, move), learned = planned[0], None
     if journal is not None:
         from deployer.operations.plan import learn
 
-        learned = learn(plans[0], journal)
+        learned = learn(plan, journal)
     if as_json and side_by_side:
-        print_json({**host, "plans": [memory_document(plan) for plan in plans]})
+        print_json({**host, "plans": documents})
     elif as_json:
         measured = {} if learned is None else {"measured": learned.model_dump(mode="json")}
-        print_json({**host, **memory_document(plans[0]), **measured})
+        print_json({**host, **documents[0], **measured})
     elif side_by_side:
-        print_comparison(plans, where)
+        print_comparison([plan for plan, _ in planned], where)
+        for plan, move in planned:
+            if move is not None:
+                click.echo(f"  {plan.profile}: strategy {move.strategy}: {move.strategy_reason}")
     else:
-        print_memory(plans[0], where)
+        print_memory(plan, where)
+        if move is not None:
+            print_move(move)
+            print_findings(move.findings)
         if learned is not None:
             print_correction(learned)
     return 0
+
+
+def _document(plan: "MemoryPlan", move: "Move | None") -> dict[str, Any]:
+    from deployer.cli.memory_view import memory_document
+    from deployer.cli.view import move_document
+
+    found = memory_document(plan)
+    if move is None:
+        return found
+    found["findings"] += [finding.model_dump() for finding in move.findings]
+    return found | move_document(move)

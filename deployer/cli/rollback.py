@@ -1,5 +1,7 @@
 """deploy rollback"""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from deployer.cli.options import (
@@ -13,7 +15,11 @@ from deployer.cli.options import (
     reach_options,
     reached,
     service_option,
+    strategy_option,
 )
+
+if TYPE_CHECKING:
+    from deployer.schema.strategy import StrategyChoice
 
 
 @click.command("rollback")
@@ -24,6 +30,7 @@ from deployer.cli.options import (
 @service_option
 @inventory_option
 @change_options
+@strategy_option
 @json_option
 @reach_options
 def command(
@@ -35,6 +42,7 @@ def command(
     show_diff: bool,
     exit_code: bool,
     yes: bool,
+    strategy: "StrategyChoice | None",
     as_json: bool,
     **reach: bool,
 ) -> int:
@@ -61,6 +69,7 @@ def command(
                 confirm=consent,
                 watch=Progress(name),
                 template_folder=inventory.template_folder,
+                strategy=strategy,
             )
 
     return run_changes(list(hosts), one, consent)

@@ -1,5 +1,7 @@
 """deploy switch"""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from deployer.cli.options import (
@@ -13,7 +15,11 @@ from deployer.cli.options import (
     reach_options,
     reached,
     service_option,
+    strategy_option,
 )
+
+if TYPE_CHECKING:
+    from deployer.schema.strategy import StrategyChoice
 
 
 @click.command("switch")
@@ -22,6 +28,7 @@ from deployer.cli.options import (
 @service_option
 @inventory_option
 @change_options
+@strategy_option
 @click.option(
     "--ignore",
     multiple=True,
@@ -46,6 +53,7 @@ def command(
     show_diff: bool,
     exit_code: bool,
     yes: bool,
+    strategy: "StrategyChoice | None",
     ignore: tuple[str, ...],
     deep: bool,
     restart: bool,
@@ -70,7 +78,7 @@ def command(
     from deployer.schema.plan import Plan
 
     consent = Consent(plan_only, yes, as_json, show_diff, exit_code)
-    choices = Choices(rollback=not no_rollback, ignore=ignore, restart=restart, deep=deep)
+    choices = Choices(rollback=not no_rollback, ignore=ignore, restart=restart, deep=deep, strategy=strategy)
     catalogue = catalogue_of(inventory)
     options = Reach(**reach).connect_options()
 

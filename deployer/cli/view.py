@@ -8,6 +8,8 @@ import click
 
 from deployer.schema.outcome import SCHEMA_VERSION, Finding, Outcome, OutcomeKind
 from deployer.schema.plan import Plan
+from deployer.schema.strategy import Downtime, Move
+from deployer.schema.warmth import WarmItem
 
 COLOURS = {
     OutcomeKind.COMMITTED: "green",
@@ -100,9 +102,9 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "release": plan.release,
         "current_release": plan.current_release,
         "current_profile": plan.current_profile,
-        "strategy": plan.strategy,
-        "strategy_reason": plan.strategy_reason,
-        "expected_downtime_seconds": plan.expected_ready_seconds,
+        **move_document(plan),
+        "expected_ready_seconds": plan.expected_ready_seconds,
+        "warmth": [item.model_dump() for item in plan.warmth],
         "unit_name": plan.unit_name,
         "argv": None if bundle is None else list(bundle.argv),
         "diff": plan.unit_diff,
@@ -124,18 +126,51 @@ def print_plan(plan: Plan, *, diff: bool) -> None:
     )
     then = "a new release" if plan.release is None else f"release {plan.release}"
     click.echo(f"{plan.host}: {plan.action} {plan.service} from {now} to {then} ({plan.profile})")
-    click.echo(f"  strategy {plan.strategy}: {plan.strategy_reason}")
-    measured = (
-        "not measured on this host yet"
-        if plan.expected_ready_seconds is None
-        else (f"about {seconds(plan.expected_ready_seconds)}, as last measured here")
-    )
-    click.echo(f"  expected downtime: {measured}")
+    print_move(plan)
+    print_warmth(plan.warmth, plan.expected_ready_seconds)
     print_findings(plan.findings)
     if diff and plan.unit_diff:
         for line in plan.unit_diff.splitlines():
             colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
             click.echo(click.style(line, fg=colour))
+
+
+def move_document(move: Plan | Move) -> dict[str, Any]:
+    """How old and new change places, as scripts read it."""
+    return {
+        "strategy": move.strategy,
+        "strategy_reason": move.strategy_reason,
+        "passed_over": [better.model_dump() for better in move.passed_over],
+        "expected_downtime_seconds": move.expected_downtime.seconds,
+        "expected_downtime_source": move.expected_downtime.source,
+    }
+
+
+def print_move(move: Plan | Move) -> None:
+    """How old and new change places, why not better, and how long nobody will answer."""
+    click.echo(f"  strategy {move.strategy}: {move.strategy_reason}")
+    for better in move.passed_over:
+        click.echo(click.style(f"    not {better.strategy}: {better.reason}", dim=True))
+    click.echo(f"  expected downtime: {_downtime(move.expected_downtime)}")
+
+
+def print_warmth(items: Sequence[WarmItem], ready_seconds: float | None) -> None:
+    """What of a start is prepared, and how long it takes so."""
+    colours = {"warm": "green", "partly": "yellow", "cold": "cyan"}
+    for item in items:
+        click.echo(f"  {item.item:<9} {click.style(item.state, fg=colours[item.state])}: {item.detail}")
+    if items:
+        known = (
+            f"about {seconds(ready_seconds)}, as measured here" if ready_seconds else "not measured here yet"
+        )
+        click.echo(f"  start     {known}")
+
+
+def _downtime(downtime: Downtime) -> str:
+    if downtime.seconds is None:
+        return downtime.source
+    amount = f"about {seconds(downtime.seconds)}" if downtime.seconds else "none"
+    return f"{amount}, {downtime.source}"
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

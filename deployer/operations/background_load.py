@@ -13,7 +13,7 @@ from deployer.bench.warmup import Stop
 from deployer.errors import DeployError
 from deployer.hosts.forward import port_of_host
 from deployer.hosts.port import AgentChannel
-from deployer.operations.bench import api_key, reachable_address
+from deployer.operations.reach import api_key, reachable_address
 from deployer.schema.bench import Workload
 from deployer.schema.service import Service
 

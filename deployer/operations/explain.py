@@ -1,4 +1,4 @@
-"""explain: what a flag, a field, a finding, a cause, a patch, a variable or an exit code means, from the data that is acted on."""
+"""explain: what a flag, a field, a finding, a patch, a variable or an exit code means, from the data that is acted on."""
 
 import re
 from collections.abc import Iterable, Iterator

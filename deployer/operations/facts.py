@@ -14,9 +14,11 @@ def facts_request(
     ports: Iterable[int] = (),
     gpus: bool = True,
     history: bool = False,
+    timing: bool = False,
     patches: Iterable[Mapping[str, object]] = (),
     models: Iterable[str] = (),
     flags: bool = False,
+    warmth: Iterable[Mapping[str, object]] = (),
 ) -> dict[str, object]:
     """What to ask; `services` are asked for beside those the host knows itself, `flags` brings the engines' own flags."""
     return {
@@ -25,10 +27,12 @@ def facts_request(
         "ports": list(ports),
         "gpus": gpus,
         "history": history,
+        "timing": timing,
         "patches": list(patches),
         "models": list(models),
         "flags": flags,
         "gpu_details": flags,
+        "warmth": list(warmth),
     }
 
 

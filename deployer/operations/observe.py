@@ -46,9 +46,10 @@ def observe(
     load: BackgroundLoad | None = None,
     baseline: Path | None = None,
     look: Look = lambda gathering, stages: None,
+    until: Callable[[], bool] = lambda: False,
     folder: Path | None = None,
 ) -> Observation:
-    """Watch, record as it comes, and judge; Ctrl-C ends it early and what was seen is judged."""
+    """Watch, record as it comes, and judge; Ctrl-C or `until` ends it early and what was seen is judged."""
     before = None if baseline is None else evidence_of(baseline)
     path = new_recording(service.name, folder)
     gathering, stages = Gathering(), None
@@ -67,6 +68,8 @@ def observe(
             gathering.take(event)
             if stages is not None:
                 look(gathering, stages)
+            if until():
+                break
     if stages is None:
         raise DeployError("the host gave no samples", where=channel.host)
     return judge(

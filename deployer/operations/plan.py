@@ -10,19 +10,21 @@ from deployer.agent.checkpoint import CheckpointError, Folder, describe, local_f
 from deployer.errors import DeployError, UsageError
 from deployer.hosts.port import AgentChannel
 from deployer.operations.corrections import find_correction, keep_correction
-from deployer.operations.facts import ask_facts, last
+from deployer.operations.facts import ask_facts, facts_request, last
 from deployer.operations.hub import HubFolder
+from deployer.planning.memory.beside import Rooms, asleep_room, beside_a_sleeper, crowding, shared_room
 from deployer.planning.memory.correction import correction_of, read_start
 from deployer.planning.memory.verdict import fit_findings, plan_memory
-from deployer.planning.plan import engine_version
+from deployer.planning.plan import engine_version, move_to, places
 from deployer.planning.preflight import warning
+from deployer.render.bundle import render_bundle
 from deployer.render.environment import cache_variables
 from deployer.render.history import newest_release
 from deployer.schema.desired import Desired
-from deployer.schema.facts import GpuNow, HostFacts
+from deployer.schema.facts import GpuNow, HostFacts, ServiceNow
 from deployer.schema.memory import GIB, Checkpoint, Correction, MemoryPlan, Place
-from deployer.schema.outcome import Finding
 from deployer.schema.profile import Profile
+from deployer.schema.strategy import Move
 from deployer.schema.versions import is_release
 
 # CUDA's context, NCCL and the driver take 0.5 to 2 GiB before the engine looks at what is free.
@@ -39,14 +41,14 @@ def plan_on_host(
     model: str | None = None,
     free_gib: float | None = None,
     version: str | None = None,
-) -> tuple[MemoryPlan, ...]:
-    """One conversation for all profiles: checkpoints and facts; then the plans."""
+) -> tuple[tuple[MemoryPlan, Move | None], ...]:
+    """One conversation for all profiles: checkpoints and facts; then the plans, and how a switch would get there."""
     first = wanted[0]
     paths = {model or first.service.model_path, *filter(None, (draft_path(each.profile) for each in wanted))}
     engines = sorted({each.engine.python for each in wanted})
-    asked: dict[str, object] = {"services": [first.service.name], "engines": engines, "gpus": True}
+    asked = facts_request(services=[first.service.name], engines=engines, models=[first.service.model_path])
     checkpoints, facts = read_models(channel, sorted(paths), hub_folders(first), asked)
-    return tuple(
+    plans = (
         make_plan(
             each.profile,
             checkpoints,
@@ -57,6 +59,18 @@ def plan_on_host(
         )
         for each in wanted
     )
+    moves = (None if model or version else _move(each, facts, checkpoints) for each in wanted)
+    return tuple(zip(plans, moves, strict=True))
+
+
+def _move(desired: Desired, facts: HostFacts, checkpoints: Mapping[str, Checkpoint]) -> Move | None:
+    """How a switch to the profile would be made; None where there could be none, which switch --plan explains."""
+    try:
+        bundle = render_bundle(desired, engine_version(desired, facts), port=places(desired, facts)[1])
+        rooms = rooms_of(desired, facts, checkpoints)
+    except DeployError:
+        return None
+    return move_to(desired, facts, bundle, rooms)
 
 
 def read_models(
@@ -115,21 +129,39 @@ def make_plan(
     )
 
 
-def facts_and_memory(
+def facts_and_rooms(
     desired: Desired, channel: AgentChannel, asked: dict[str, object]
-) -> tuple[HostFacts, tuple[Finding, ...]]:
+) -> tuple[HostFacts, Rooms]:
     """The host's facts and whether the profile fits there, in one conversation; a model of the hub is not looked at."""
     paths = [desired.service.model_path, *filter(None, [draft_path(desired.profile)])]
     if not desired.gpus or not all(path.startswith("/") for path in paths):
-        return ask_facts(channel, asked), ()
+        return ask_facts(channel, asked), Rooms()
     checkpoints, facts = read_models(channel, paths, [], asked)
-    version = release_of(None, engine_version(desired, facts))
     try:
-        place = place_of(desired, facts)
-        plan = make_plan(desired.profile, checkpoints, paths[0], place, version, measure_free=True)
+        return facts, rooms_of(desired, facts, checkpoints)
     except DeployError as error:  # what cannot be planned may still run
-        return facts, (warning("memory-unknown", f"memory is not planned: {error.message}"),)
-    return facts, tuple(fit_findings(plan))
+        return facts, Rooms(alone=(warning("memory-unknown", f"memory is not planned: {error.message}"),))
+
+
+def rooms_of(desired: Desired, facts: HostFacts, checkpoints: Mapping[str, Checkpoint]) -> Rooms:
+    """Whether the profile fits: alone, beside the running engine on the same weights, and beside it asleep."""
+    model, version = desired.service.model_path, release_of(None, engine_version(desired, facts))
+    place = place_of(desired, facts)
+    plan = make_plan(desired.profile, checkpoints, model, place, version, measure_free=True)
+    now = facts.service(desired.service.name)
+    asleep = shared = None
+    if now is not None and now.standing is not None and now.standing.memory_saver:
+        there = beside_a_sleeper(place)
+        asleep = asleep_room(
+            make_plan(desired.profile, checkpoints, model, there, version, measure_free=True)
+        )
+    if now is not None and now.weights is not None and desired.strategy == "shared-weights":
+        beside = place_of(desired, facts, own=())
+        shared = shared_room(desired.profile, checkpoints[model], version, beside, place)
+    findings = list(fit_findings(plan))
+    if desired.strategy == "shared-weights" and desired.engine_ports and plan.fits:
+        findings += crowding(plan)
+    return Rooms(tuple(findings), shared, asleep, checkpoints[model].checkpoint_bytes)
 
 
 def learn(plan: MemoryPlan, lines: Iterable[str]) -> Correction:
@@ -210,8 +242,16 @@ def described_place(count: int, memory_gib: float, free_gib: float | None) -> Pl
     return Place(gpus=tuple(range(count)), total_bytes=total, free_bytes=(free,) * count, source=source)
 
 
-def place_of(desired: Desired, facts: HostFacts, free_gib: float | None = None) -> Place:
-    """The GPUs that a service takes on a host, as free as they are once its old release has stopped."""
+def place_of(
+    desired: Desired,
+    facts: HostFacts,
+    free_gib: float | None = None,
+    own: tuple[str, ...] | None = None,
+) -> Place:
+    """The GPUs that a service takes on a host, as free as they are once its `own` units have stopped; unset: all."""
+    now = facts.service(desired.service.name)
+    if own is None:
+        own = now.own_units if now is not None else ()
     there = {gpu.index: gpu for gpu in facts.gpus.gpus} if facts.gpus else {}
     chosen = [there[index] for index in desired.slot if index in there]
     if not chosen:
@@ -227,18 +267,17 @@ def place_of(desired: Desired, facts: HostFacts, free_gib: float | None = None) 
     return Place(
         gpus=tuple(gpu.index for gpu in chosen),
         total_bytes=total,
-        free_bytes=tuple(_free_of(gpu, desired, facts) for gpu in chosen),
+        free_bytes=tuple(_free_of(gpu, now, own) for gpu in chosen),
         source=f"free before the load: what nvidia-smi shows without this service, {CONTEXT_SENTENCE}",
     )
 
 
-def _free_of(gpu: GpuNow, desired: Desired, facts: HostFacts) -> int:
-    now = facts.service(desired.service.name)
-    own = now.unit if now is not None else None
+def _free_of(gpu: GpuNow, now: ServiceNow | None, own: tuple[str, ...]) -> int:
     held = sum(process.memory_bytes for process in gpu.processes)
-    strangers = sum(process.memory_bytes for process in gpu.processes if own is None or process.unit != own)
+    strangers = sum(process.memory_bytes for process in gpu.processes if process.unit not in own)
     # Memory that no process is listed for is the driver's, or that of a service whose processes are hidden.
-    hidden = not gpu.processes and now is not None and gpu.index in now.gpus and now.state == "serving"
+    serves = now is not None and now.unit in own and gpu.index in now.gpus and now.state == "serving"
+    hidden = serves and not gpu.processes
     rest = 0 if hidden else max(0, gpu.memory_used_bytes - held)
     return max(0, gpu.memory_total_bytes - strangers - rest - CONTEXT_BYTES)
 

@@ -8,6 +8,7 @@ from deployer.planning.plan import plan_rollback
 from deployer.render.unit import render_activation_unit
 from deployer.schema.outcome import Outcome
 from deployer.schema.plan import Plan
+from deployer.schema.strategy import StrategyChoice
 
 
 def rollback(
@@ -18,11 +19,12 @@ def rollback(
     confirm: Confirm,
     watch: Watch,
     template_folder: str | None = None,
+    strategy: StrategyChoice | None = None,
 ) -> Outcome | Plan:
     """Ask the host, choose the release, and execute the plan that was confirmed."""
-    facts = read_facts(channel, services=[service], gpus=False)
+    facts = read_facts(channel, services=[service])
     activation_unit = render_activation_unit(facts.python, template_folder)
-    plan = plan_rollback(channel.host, service, facts, to, activation_unit)
+    plan = plan_rollback(channel.host, service, facts, to, activation_unit, strategy=strategy)
     if not confirm(plan):
         return plan
     if not plan.changes:

@@ -8,8 +8,11 @@ from deployer.diagnosis.rules import rules_with
 from deployer.errors import UsageError
 from deployer.patches.catalogue import Catalogue, load_catalogue, patch_request
 from deployer.planning.flags import flag_findings
+from deployer.planning.front import front_findings
+from deployer.planning.memory.beside import Rooms
 from deployer.planning.patches import patch_findings
 from deployer.planning.preflight import (
+    driver_findings,
     engine_findings,
     host_findings,
     refuse_locked,
@@ -19,21 +22,31 @@ from deployer.planning.preflight import (
 from deployer.planning.questions import preflight_request
 from deployer.planning.rules.load import rule_findings
 from deployer.planning.rules.scene import scene_of
+from deployer.planning.situation import situation_of, standing_of
+from deployer.planning.strategy import Chosen, choose, expected_downtime
+from deployer.planning.warmth import alike_starts, warm_items
 from deployer.render.history import newest_release
 from deployer.schema.desired import Desired
 from deployer.schema.facts import HostFacts, ServiceNow
 from deployer.schema.outcome import Finding
 from deployer.schema.plan import Plan
 from deployer.schema.release import Bundle
-
-STRATEGY = "stop-first"
-STRATEGY_REASON = "the old engine holds the GPUs that the new one needs"
+from deployer.schema.strategy import Move, StrategyChoice
 
 
 def engine_version(desired: Desired, facts: HostFacts) -> str | None:
     """The SGLang release that the host has for this service; the inventory's word where it has none."""
-    found = next((e for e in facts.engines if e.python == desired.engine.python), None)
+    found = facts.engine(desired.engine.python)
     return found.version if found is not None and found.version else desired.engine.version
+
+
+def places(desired: Desired, facts: HostFacts) -> tuple[int | None, int | None]:
+    """The engine port of the current release, and the other one; None where the service has only its own port."""
+    if not desired.engine_ports:
+        return None, None
+    first, second = desired.engine_ports
+    now = facts.service(desired.service.name)
+    return (second, first) if now is not None and now.port == second else (first, second)
 
 
 @dataclass(frozen=True)
@@ -45,9 +58,12 @@ class Choices:
     restart: bool = False
     deep: bool = False
     """Ask the engine's own parser, CUDA and compilers too, in the check step."""
+    strategy: StrategyChoice | None = None
+    """Another strategy than the inventory's, this once; what the engine is prepared for stays as it is."""
 
 
 AS_USUAL = Choices()
+UNKNOWN_ROOMS = Rooms()
 
 
 def plan_switch(
@@ -57,48 +73,88 @@ def plan_switch(
     activation_unit: str,
     catalogue: Catalogue,
     choices: Choices = AS_USUAL,
-    memory: tuple[Finding, ...] = (),
+    rooms: Rooms = UNKNOWN_ROOMS,
+    beside: Bundle | None = None,
 ) -> Plan:
-    """The move to a new release of the desired profile, or no change when it serves already."""
+    """The move to a new release of the desired profile, or no change when it serves already; `beside` is the same
+    release at the address where it can be up at the same time as the current one.
+    """
     now = facts.service(desired.service.name)
     refuse_locked(desired.host.name, now)
-    engine = next((e for e in facts.engines if e.python == desired.engine.python), None)
+    engine = facts.engine(desired.engine.python)
+    serving = now is not None and now.state == "serving" and not now.drift
+    changes = choices.restart or not (serving and now is not None and now.digest == bundle.digest)
+    chosen = chosen_for(desired, facts, beside or bundle, rooms, choices.strategy)
+    if changes and chosen.strategy != "stop-first":
+        bundle = beside or bundle
+    items = warm_items(desired, bundle.activation.engine_version, next(iter(facts.warmth), None))
+    measured = alike_starts(now, desired.profile.name, items)
     findings = (
         *host_findings(facts),
         *engine_findings(desired, facts),
-        *slot_findings(desired, facts, now),
+        *driver_findings(desired, facts),
+        *slot_findings(desired, facts, now, bundle.activation.port),
         *service_findings(now),
         *patch_findings(desired, engine, engine_version(desired, facts), catalogue),
         *command_findings(desired, facts, bundle),
-        *memory,
+        *front_findings(now, bundle),
+        *rooms.alone,
+        *(chosen.findings if changes else ()),
     )
-    serving = now is not None and now.state == "serving" and not now.drift
     return Plan(
         host=desired.host.name,
         service=desired.service.name,
         action="switch",
-        strategy=STRATEGY,
-        strategy_reason=STRATEGY_REASON,
+        strategy=chosen.strategy,
+        strategy_reason=chosen.reason,
+        passed_over=chosen.passed_over,
         profile=desired.profile.name,
         bundle=bundle,
         release=None,
         current_release=now.release if now else None,
         current_profile=now.profile if now else None,
         unit_name=bundle.unit_name,
-        changes=choices.restart or not (serving and now is not None and now.digest == bundle.digest),
+        changes=changes,
         unit_diff=unit_diff(now, bundle.unit_name, bundle.unit_text),
         activation_unit=activation_unit,
         findings=tuple(gone_over(finding, choices.ignore) for finding in findings),
         patches=tuple(patch_request(catalogue.get(name)) for name in desired.profile.patches or ()),
-        expected_ready_seconds=expected(now, desired.profile.name),
+        expected_ready_seconds=measured[0].ready_seconds if measured else None,
+        expected_downtime=expected_downtime(chosen, measured),
+        warmth=items if changes else (),
         rollback=choices.rollback,
         preflight=preflight_request(desired, bundle, deep=choices.deep, ignore=choices.ignore),
     )
 
 
+def chosen_for(
+    desired: Desired, facts: HostFacts, bundle: Bundle, rooms: Rooms, said: StrategyChoice | None = None
+) -> Chosen:
+    """The strategy of a change to this bundle: what was said for once, or what the inventory says."""
+    engine = facts.engine(desired.engine.python)
+    new = standing_of(bundle, engine.torch if engine else None)
+    now = facts.service(desired.service.name)
+    return choose(said or desired.strategy, situation_of(now, new, facts, rooms))
+
+
+def move_to(desired: Desired, facts: HostFacts, bundle: Bundle, rooms: Rooms) -> Move:
+    """How a switch to this bundle would be made, and what it would cost."""
+    chosen = chosen_for(desired, facts, bundle, rooms)
+    now = facts.service(desired.service.name)
+    items = warm_items(desired, bundle.activation.engine_version, next(iter(facts.warmth), None))
+    measured = alike_starts(now, desired.profile.name, items)
+    return Move(
+        strategy=chosen.strategy,
+        strategy_reason=chosen.reason,
+        passed_over=chosen.passed_over,
+        expected_downtime=expected_downtime(chosen, measured),
+        findings=chosen.findings,
+    )
+
+
 def command_findings(desired: Desired, facts: HostFacts, bundle: Bundle) -> tuple[Finding, ...]:
     """What the installed engine's flags and the rules of its release say of the rendered command and environment."""
-    engine = next((e for e in facts.engines if e.python == desired.engine.python), None)
+    engine = facts.engine(desired.engine.python)
     version = engine_version(desired, facts) or newest_release()
     scene = scene_of(desired, bundle.argv, bundle.environment, facts)
     return (*flag_findings(desired, engine, bundle.argv), *rule_findings(scene, version))
@@ -112,7 +168,14 @@ def gone_over(finding: Finding, ignored: tuple[str, ...]) -> Finding:
 
 
 def plan_rollback(
-    host: str, service: str, facts: HostFacts, to: int | None, activation_unit: str, *, rollback: bool = True
+    host: str,
+    service: str,
+    facts: HostFacts,
+    to: int | None,
+    activation_unit: str,
+    *,
+    rollback: bool = True,
+    strategy: StrategyChoice | None = None,
 ) -> Plan:
     """The move back to a release that is on the host: the named one, or the last good one before the current."""
     now = facts.service(service)
@@ -126,29 +189,33 @@ def plan_rollback(
         raise UsageError(
             f"{service} on {host} has no earlier good release", hint="deploy history shows what there is"
         )
-    kept = {release.release: release.profile for release in now.releases}
-    units = {release.release: release.unit for release in now.releases}
+    kept = {release.release: release for release in now.releases}
     if number not in kept:
         known = ", ".join(map(str, sorted(kept)))
         raise UsageError(f"release {number} of {service} is not on {host}", hint=f"kept releases: {known}")
-    findings: tuple[Finding, ...] = (*host_findings(facts), *service_findings(now))
+    there = kept[number]
+    chosen = choose(strategy or there.standing.strategy, situation_of(now, there.standing, facts))
+    findings: tuple[Finding, ...] = (*host_findings(facts), *service_findings(now), *chosen.findings)
+    measured = alike_starts(now, there.profile, release=number)
     return Plan(
         host=host,
         service=service,
         action="rollback",
-        strategy=STRATEGY,
-        strategy_reason=STRATEGY_REASON,
-        profile=kept[number],
+        strategy=chosen.strategy,
+        strategy_reason=chosen.reason,
+        passed_over=chosen.passed_over,
+        profile=there.profile,
         bundle=None,
         release=number,
         current_release=now.release,
         current_profile=now.profile,
-        unit_name=units[number],
+        unit_name=there.unit,
         changes=not (number == now.release and now.state == "serving" and not now.drift),
         unit_diff="",
         activation_unit=activation_unit,
         findings=findings,
-        expected_ready_seconds=expected(now, kept[number], number),
+        expected_ready_seconds=measured[0].ready_seconds if measured else None,
+        expected_downtime=expected_downtime(chosen, measured),
         rollback=rollback,
     )
 
@@ -159,15 +226,6 @@ def unit_diff(now: ServiceNow | None, name: str, text: str) -> str:
     old_name = (now.unit or "nothing") if now else "nothing"
     lines = difflib.unified_diff(old.splitlines(), text.splitlines(), old_name, name, lineterm="")
     return "\n".join(lines)
-
-
-def expected(now: ServiceNow | None, profile: str, release: int | None = None) -> float | None:
-    """Seconds to ready as last measured on this host for the release, else for its profile."""
-    if now is None:
-        return None
-    measured = [m for m in now.measured if m.ready_seconds is not None]
-    same = [m for m in measured if m.release == release] or [m for m in measured if m.profile == profile]
-    return max(same, key=lambda m: m.release).ready_seconds if same else None
 
 
 def transaction_request(

@@ -9,6 +9,8 @@ from deployer.schema.outcome import Finding
 
 OLDEST_SYSTEMD = 245
 OLDEST_PYTHON = (3, 8)
+# The oldest driver of each CUDA, by NVIDIA's minor version compatibility (CUDA Compatibility, table 2).
+OLDEST_DRIVER = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580,)}
 # What SGLang takes when memory_fraction is unset differs by release and model; this is its usual order.
 USUAL_FRACTION = 0.85
 
@@ -54,8 +56,28 @@ def engine_findings(desired: Desired, facts: HostFacts) -> Iterator[Finding]:
             )
 
 
-def slot_findings(desired: Desired, facts: HostFacts, now: ServiceNow | None) -> Iterator[Finding]:
-    """GPUs and port of the service's place."""
+def driver_findings(desired: Desired, facts: HostFacts) -> Iterator[Finding]:
+    """Whether the driver is new enough for the CUDA that the engine was built for."""
+    cuda = next((e.cuda for e in facts.engines if e.python == desired.engine.python), None)
+    gpus = facts.gpus.gpus if facts.gpus is not None else ()
+    if cuda is None or not gpus:
+        return
+    oldest = OLDEST_DRIVER.get(int(cuda.split(".")[0]))
+    driver = gpus[0].driver_version
+    numbers = tuple(int(part) for part in driver.split(".") if part.isdigit())
+    if oldest and numbers and numbers < oldest:
+        yield error(
+            "driver-too-old",
+            f"the engine's torch is built for CUDA {cuda}, which needs driver {'.'.join(map(str, oldest))}; "
+            f"{desired.host.name} has {driver}",
+            "a newer driver, an engine for an older CUDA, or NVIDIA's cuda-compat libraries and --ignore driver-too-old",
+        )
+
+
+def slot_findings(
+    desired: Desired, facts: HostFacts, now: ServiceNow | None, port: int | None = None
+) -> Iterator[Finding]:
+    """GPUs and ports of the service's place; `port` is the engine's, where its clients use another."""
     if desired.gpus and facts.gpus is not None:
         there = {gpu.index for gpu in facts.gpus.gpus}
         missing = [str(index) for index in desired.gpus if index not in there]
@@ -71,8 +93,11 @@ def slot_findings(desired: Desired, facts: HostFacts, now: ServiceNow | None) ->
                 f"GPU {', '.join(missing)} is not on {desired.host.name}, which has {len(there)}",
             )
         yield from _strangers(desired, facts, now)
+    own = now.own_units if now is not None else ()
     for held in facts.ports:
-        ours = now is not None and now.unit is not None and all(now.unit in holder for holder in held.holders)
+        if held.port not in (desired.service.port, port) or _is_front(now, held.port):
+            continue
+        ours = all(any(unit in holder for unit in own) for holder in held.holders)
         if held.holders and not ours:
             yield error(
                 "port-in-use",
@@ -81,12 +106,18 @@ def slot_findings(desired: Desired, facts: HostFacts, now: ServiceNow | None) ->
             )
 
 
+def _is_front(now: ServiceNow | None, port: int) -> bool:
+    """Whether the service's own front listens there: its process, or systemd in its place."""
+    front = now.standing.front if now is not None and now.standing is not None else None
+    return front is not None and front.port == port
+
+
 def _strangers(desired: Desired, facts: HostFacts, now: ServiceNow | None) -> Iterator[Finding]:
     """Other processes on the slot's GPUs: in the way when what they hold leaves less than the profile takes."""
     assert facts.gpus is not None
-    own = now.unit if now is not None else None
+    own = now.own_units if now is not None else ()
     for gpu in facts.gpus.gpus:
-        others = [p for p in gpu.processes if own is None or p.unit != own]
+        others = [p for p in gpu.processes if p.unit not in own]
         if gpu.index not in desired.gpus or not others:
             continue
         held = sum(process.memory_bytes for process in others)

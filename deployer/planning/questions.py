@@ -18,12 +18,12 @@ def preflight_request(
 ) -> dict[str, Any]:
     """The questions about one service with one profile."""
     profile, flags = desired.profile, desired.profile.flags or {}
-    several = len(desired.gpus) > 1
+    several, front = len(desired.gpus) > 1, bundle.activation.front
     return {
         **service_request(desired.host, desired.service, deep=deep),
         "engine_python": desired.engine.python,
         "load_format": str(flags.get("load-format") or "auto"),
-        "port_block": list(desired.port_block),
+        "port_block": list(bundle.activation.port_block),
         "gpus": list(desired.gpus),
         "cache_folders": list(bundle.activation.cache_folders),
         "peer_access": "required" if profile.moe_a2a_backend in NEED_PEERS else "wanted" if several else "",
@@ -34,6 +34,7 @@ def preflight_request(
             for name, value in bundle.environment.items()
             if name not in desired.service.secrets.environment
         },
+        "front": front.model_dump(mode="json") if front else None,
         "ignore": list(ignore),
     }
 

@@ -5,11 +5,14 @@ import json
 from collections.abc import Mapping, Sequence
 
 from deployer.errors import InventoryError, Problem
+from deployer.render.address import Address, address_of
 from deployer.render.environment import cache_folders, environment_of
+from deployer.render.front import front_files, front_of
 from deployer.render.history import newest_release
 from deployer.render.secret_files import SecretFiles, secret_files
 from deployer.render.spelling import Spelled, refusals, spell, spell_profile
 from deployer.render.unit import render_unit, unit_context, unit_name
+from deployer.render.weights import shared_weights, weights_file
 from deployer.schema.desired import Desired
 from deployer.schema.profile import Deadlines, Health, Soak
 from deployer.schema.release import (
@@ -24,21 +27,34 @@ from deployer.schema.release import (
 DRAIN_SECONDS = 120.0
 # After the drain a late release waits 15 s for its schedulers and up to 60 s for its children.
 STOP_MARGIN_SECONDS = 90.0
+MEMORY_SAVER = ("--enable-memory-saver", "--enable-weights-cpu-backup")
 
 
 def render_bundle(
-    desired: Desired, engine_version: str | None = None, *, secrets: Mapping[str, str] | None = None
+    desired: Desired,
+    engine_version: str | None = None,
+    *,
+    secrets: Mapping[str, str] | None = None,
+    port: int | None = None,
 ) -> Bundle:
     """The release's files, argv and environment; with secrets None it can be shown but not installed."""
     version = engine_version or desired.engine.version or newest_release()
-    hidden = secret_files(desired.service, secrets)
-    argv, variables = _command(desired, version, hidden)
+    hidden, address = secret_files(desired.service, secrets), address_of(desired, port)
+    argv, variables = _command(desired, version, hidden, address)
     environment = environment_of(desired, version, variables)
-    activation = _activation(desired, version, hidden, cache_folders(desired, version, environment))
-    context = unit_context(desired, argv, environment, hidden.environment_file, activation.deadlines)
+    folders = cache_folders(desired, version, environment)
+    activation = _activation(desired, version, hidden, folders, address, argv)
+    context = unit_context(desired, argv, environment, hidden.environment_file, activation)
     text = render_unit(context, desired.template_folder)
     unit = BundleFile(path=f"/etc/systemd/system/{activation.unit_name}", mode=0o644, content=text)
-    files = (unit, *hidden.files)
+    beside = []
+    if activation.weights:
+        beside.append(
+            weights_file(desired, version, variables, hidden.environment_file, activation.deadlines)
+        )
+    if activation.front:
+        beside += front_files(desired, activation.front)
+    files = (unit, *beside, *hidden.files)
     references = {name: f"<secret:{name}>" for name in desired.service.secrets.environment}
     return Bundle(
         service=desired.service.name,
@@ -57,45 +73,61 @@ def digest_of(files: Sequence[BundleFile], activation: Activation) -> str:
     """SHA-256 over everything; a secret counts by its path, whose tag already stands for the content."""
     shape = {
         "files": [[file.path, file.mode, "" if file.secret else file.content] for file in files],
-        # How many old releases are kept says nothing about this one.
-        "activation": activation.model_dump(mode="json", exclude={"keep_releases"}),
+        # How many old releases are kept, and how one takes another's place, say nothing about this one.
+        "activation": activation.model_dump(
+            mode="json", exclude={"keep_releases", "strategy"}, exclude_defaults=True
+        ),
     }
     return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()
 
 
-def _command(desired: Desired, version: str, hidden: SecretFiles) -> tuple[list[str], Mapping[str, str]]:
+def _command(
+    desired: Desired, version: str, hidden: SecretFiles, address: Address
+) -> tuple[list[str], Mapping[str, str]]:
     """The engine's argv and the variables that stand for fields without a flag."""
     service = desired.service
     spelled, refused = spell_profile(desired.profile, version)
     problems = list(refusals(desired.profile, refused, desired.place))
     beside: list[str] = []
+    strategy = f"profiles.{desired.profile.name}.strategy"
     for field, shown, value in (
-        ("nccl_port", "nccl_port", service.nccl_port),
-        ("engine_config", "secrets", hidden.engine_config),
+        ("nccl_port", f"services.{service.name}.nccl_port", address.nccl_port),
+        ("engine_config", f"services.{service.name}.secrets", hidden.engine_config),
+        ("weight_cache", strategy, desired.strategy == "shared-weights" or None),
+        ("memory_saver", strategy, desired.strategy == "sleep" or None),
     ):
         words = spell(field, value, version)
         if isinstance(words, Spelled):
             beside += words.words
+        elif shown == strategy:
+            problems.append(Problem(desired.place("strategy"), shown, f"{desired.strategy} {words}"))
         else:
-            problems.append(Problem("", f"services.{service.name}.{shown}", words))
+            problems.append(Problem("", shown, words))
     if problems:
         raise InventoryError(problems, hint=f"the engine of host {desired.host.name!r} is SGLang {version}")
     argv = [desired.engine.python, "-m", "sglang.launch_server", "--model-path", service.model_path]
     argv += ["--served-model-name", service.served_model_name]
-    argv += ["--host", service.host_bind, "--port", str(service.port)]
+    argv += ["--host", address.bind, "--port", str(address.port)]
     return [*argv, *beside, *spelled.words], spelled.environment or {}
 
 
-def _activation(desired: Desired, version: str, hidden: SecretFiles, folders: tuple[str, ...]) -> Activation:
+def _activation(
+    desired: Desired,
+    version: str,
+    hidden: SecretFiles,
+    folders: tuple[str, ...],
+    address: Address,
+    argv: Sequence[str],
+) -> Activation:
     service, profile = desired.service, desired.profile
     drain = profile.drain_seconds if profile.drain_seconds is not None else DRAIN_SECONDS
     return Activation(
-        unit_name=unit_name(service.name, profile.name),
+        unit_name=unit_name(service.name, profile.name, address.suffix),
         service=service.name,
         profile=profile.name,
-        host_bind=service.host_bind,
-        port=service.port,
-        port_block=desired.port_block,
+        host_bind=address.bind,
+        port=address.port,
+        port_block=address.block,
         served_model_name=service.served_model_name,
         model_path=service.model_path,
         api_key_file=hidden.engine_config,
@@ -110,8 +142,11 @@ def _activation(desired: Desired, version: str, hidden: SecretFiles, folders: tu
         patches=profile.patches or (),
         on_missing_patch=profile.on_missing_patch or "reapply",
         health=_health(profile.health or Health()),
-        strategy="auto" if profile.strategy == "auto" else "stop-first",
+        strategy=desired.strategy,
         keep_releases=service.keep_releases,
+        front=front_of(desired),
+        weights=shared_weights(desired, version),
+        memory_saver=all(flag in argv for flag in MEMORY_SAVER),
     )
 
 

@@ -22,6 +22,8 @@ OWN_NAMES = (
     "TRITON_CACHE_DIR",
     "TORCHINDUCTOR_CACHE_DIR",
     "FLASHINFER_WORKSPACE_BASE",
+    "TVM_FFI_CACHE_DIR",
+    "SGLANG_DG_CACHE_DIR",
     "HF_HOME",
     "CUDA_DEVICE_ORDER",
     *sorted({name for preset in NCCL_PRESETS.values() for name in preset}),
@@ -31,13 +33,19 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def cache_root(desired: Desired, version: str) -> str:
-    """Where compiled kernels go: a folder of their own for each engine release, as they must not mix."""
-    folder = re.sub(r"[^A-Za-z0-9.+_-]", "_", version)
+    """Where compiled kernels go: what was compiled for another release, other GPUs or other sources must not be found."""
+    gpu, patches = desired.host.gpus.model or "", sorted(desired.profile.patches or ())
+    parts = [version, "-".join(re.findall(r"[a-z0-9.]+", gpu.lower())), "+".join(patches)]
+    folder = "_".join(re.sub(r"[^A-Za-z0-9.+_-]", "_", part) for part in parts if part)
     return f"{desired.service.cache_folder}/{desired.service.name}/{folder}"
 
 
 def cache_variables(desired: Desired, version: str) -> dict[str, str]:
-    """HOME and the caches under it, and downloads, which every engine release shares."""
+    """HOME and the caches under it, and downloads, which every engine release shares.
+
+    Each compiler is told its folder by name, so that it stays there when a profile sets its own HOME: Triton,
+    TorchInductor, FlashInfer, tvm-ffi (SGLang's own kernels) and DeepGEMM.
+    """
     root = cache_root(desired, version)
     return {
         "HOME": root,
@@ -46,6 +54,8 @@ def cache_variables(desired: Desired, version: str) -> dict[str, str]:
         "TRITON_CACHE_DIR": f"{root}/triton",
         "TORCHINDUCTOR_CACHE_DIR": f"{root}/inductor",
         "FLASHINFER_WORKSPACE_BASE": f"{root}/flashinfer",
+        "TVM_FFI_CACHE_DIR": f"{root}/tvm-ffi",
+        "SGLANG_DG_CACHE_DIR": f"{root}/deep_gemm",
         "HF_HOME": f"{desired.service.cache_folder}/{desired.service.name}/huggingface",
     }
 

@@ -15,7 +15,7 @@ from deployer.schema.record import Record
 from deployer.schema.versions import within
 
 # Written by the tool for the service, not by the profile.
-SERVICE_FIELDS = ("nccl_port", "engine_config")
+SERVICE_FIELDS = ("nccl_port", "weight_cache", "memory_saver", "engine_config")
 
 
 class Span(Record):

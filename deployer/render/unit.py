@@ -7,8 +7,9 @@ from typing import Any
 
 from deployer.render.quoting import quote_environment, quote_exec, quote_specifiers
 from deployer.render.templates import render_template
+from deployer.render.weights import weights_folder
 from deployer.schema.desired import Desired
-from deployer.schema.release import ActivationDeadlines
+from deployer.schema.release import Activation, ActivationDeadlines
 
 TEMPLATE = "sglang.service.j2"
 ACTIVATION_TEMPLATE = "deployer-activate@.service.j2"
@@ -19,9 +20,9 @@ RESTART_PAUSE_SECONDS = 5
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9_./@:+-]*")
 
 
-def unit_name(service: str, profile: str) -> str:
-    """The unit of one service with one profile."""
-    return f"sglang-{service}-{profile}.service"
+def unit_name(service: str, profile: str, suffix: str = "") -> str:
+    """The unit of one service with one profile; `suffix` tells two of them apart."""
+    return f"sglang-{service}-{profile}{suffix}.service"
 
 
 def start_limit_seconds(deadlines: ActivationDeadlines) -> int:
@@ -35,10 +36,11 @@ def unit_context(
     argv: Sequence[str],
     environment: Mapping[str, str],
     environment_file: str | None,
-    deadlines: ActivationDeadlines,
+    activation: Activation,
 ) -> dict[str, Any]:
     """What the template may use; all text is quoted already."""
     service, profile = desired.service, desired.profile
+    deadlines, weights = activation.deadlines, activation.weights
     folders = [path for path in (service.model_path, service.cache_folder) if _PLAIN_PATH.fullmatch(path)]
     return {
         "service": service.name,
@@ -51,24 +53,26 @@ def unit_context(
         "folders": [quote_specifiers(folder) for folder in folders],
         "environment": [quote_environment(name, value) for name, value in environment.items()],
         "environment_file": environment_file,
-        "before_start": _before_start(desired) if profile.patches else None,
+        "before_start": _before_start(desired, activation.unit_name) if profile.patches or weights else None,
+        "weights_unit": weights.unit_name if weights else None,
+        "weights_folder": weights_folder(service.name),
         "exec_start": quote_exec(argv),
         "start_limit_seconds": start_limit_seconds(deadlines),
         "start_burst": START_BURST,
         "restart_pause_seconds": RESTART_PAUSE_SECONDS,
         "stop_seconds": math.ceil(deadlines.stop_seconds),
-        "identifier": f"sglang-{service.name}-{profile.name}",
+        "identifier": activation.unit_name.removesuffix(".service"),
     }
 
 
-def _before_start(desired: Desired) -> str:
-    """The check, as root, that the profile's patches are still in the engine."""
+def _before_start(desired: Desired, unit: str) -> str:
+    """The check, as root, that the profile's patches are still in the engine and that shared weights are there."""
     service = desired.service.name
     agent = f"/var/lib/deployer/{service}/agent.pyz"
     # env: systemd wants an absolute path, and which python3 it is only the host knows.
     python = desired.host.python
     program = [python] if python.startswith("/") else ["/usr/bin/env", python]
-    return quote_exec([*program, agent, "before-start", service, unit_name(service, desired.profile.name)])
+    return quote_exec([*program, agent, "before-start", service, unit])
 
 
 def render_unit(context: Mapping[str, Any], own_folder: str | None) -> str:

@@ -24,6 +24,9 @@ SECRET_NAME = re.compile(
 )
 _SEARCH_PATHS = frozenset({"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "LD_PRELOAD"})
 
+# Units of a service that outlive its releases.
+LASTING_UNITS = ("front", "parking", "weights")
+
 Found = tuple[tuple[str | int, ...], str]
 
 
@@ -86,6 +89,11 @@ def _service_problems(inventory: "Inventory", written: Mapping[str, set[str]]) -
                 yield ("services", name, "gpus", index), f"names GPU {gpu} twice"
         if service.nccl_port == service.port:
             yield ("services", name, "nccl_port"), "must not be the HTTP port"
+        elif {service.nccl_port, (service.nccl_port or 0) + 1} & {
+            *service.engine_ports,
+            *service.front_ports,
+        }:
+            yield ("services", name, "nccl_port"), "and the port after it must not be ports of the front"
         for index, word in enumerate(service.hosts or ()):
             bare = word.removeprefix("!")
             if bare not in known and not any(fnmatchcase(host, bare) for host in written["hosts"]):
@@ -120,14 +128,20 @@ def _inheritance_problems(inventory: "Inventory", written: Mapping[str, set[str]
 
 def _unit_name_problems(inventory: "Inventory") -> Iterator[Found]:
     owner: dict[str, tuple[str, str]] = {}
+    for service in inventory.services:
+        owner |= {f"sglang-{service}-{part}": (service, "") for part in LASTING_UNITS}
     for service, profile in product(inventory.services, inventory.profiles):
         unit = f"sglang-{service}-{profile}"
         first = owner.setdefault(unit, (service, profile))
         if first != (service, profile):
+            other = (
+                f"profile {first[1]!r} with service {first[0]!r}"
+                if first[1]
+                else f"service {first[0]!r} itself"
+            )
             yield (
                 ("profiles", profile),
-                f"with service {service!r} makes the unit {unit}.service, as does "
-                f"profile {first[1]!r} with service {first[0]!r}; rename one",
+                f"with service {service!r} makes the unit {unit}.service, as does {other}; rename one",
             )
 
 
@@ -135,10 +149,10 @@ def _port_problems(inventory: "Inventory") -> Iterator[Found]:
     clashes: dict[tuple[str, str, int], str] = {}
     for host in inventory.hosts.values():
         for one, other in combinations(inventory.services_of(host), 2):
-            for port in {one.port, one.nccl_port} & {other.port, other.nccl_port} - {None}:
-                clashes.setdefault((one.name, other.name, port or 0), host.name)
+            for port in sorted(set(one.ports) & set(other.ports)):
+                clashes.setdefault((one.name, other.name, port), host.name)
     for (one_name, other_name, port), host_name in clashes.items():
-        field = "port" if inventory.services[other_name].port == port else "nccl_port"
+        field = inventory.services[other_name].ports[port]
         sentence = f"{port} is also used by service {one_name!r} on host {host_name!r}"
         yield ("services", other_name, field), sentence
 

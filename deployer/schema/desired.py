@@ -6,6 +6,7 @@ from deployer.schema.host import Host
 from deployer.schema.profile import EngineChoice, Profile, Settings
 from deployer.schema.record import Record
 from deployer.schema.service import Engine, Service
+from deployer.schema.strategy import StrategyChoice
 
 # SGLang's TCP ports with DP attention: ZMQ at +233, and a handful after it.
 DP_ATTENTION_PORTS = 239
@@ -17,10 +18,11 @@ def gpus_needed(profile: Settings) -> int:
     return -(-whole // (profile.nodes or 1))
 
 
-def port_block(service: Service, profile: Settings) -> tuple[int, int]:
-    """The HTTP port alone, or the block from it that DP attention uses."""
+def port_block(service: Service, profile: Settings, port: int | None = None) -> tuple[int, int]:
+    """The HTTP port alone, or the block from it that DP attention uses; `port` is the engine's, unset: the service's."""
     wide = (profile.attention_data_parallel or 1) > 1
-    return service.port, min(65535, service.port + (DP_ATTENTION_PORTS if wide else 0))
+    first = service.port if port is None else port
+    return first, min(65535, first + (DP_ATTENTION_PORTS if wide else 0))
 
 
 class Desired(Record):
@@ -52,6 +54,16 @@ class Desired(Record):
             elif choice.version:
                 chosen = EngineChoice(python=chosen.python, version=choice.version)
         return Engine(python=chosen.python or self.service.engine.python, version=chosen.version)
+
+    @property
+    def strategy(self) -> StrategyChoice:
+        """How one release takes another's place."""
+        return self.profile.strategy or "auto"
+
+    @property
+    def engine_ports(self) -> tuple[int, ...]:
+        """The two ports that engines behind a front listen on by turns; none where clients reach the engine itself."""
+        return self.service.engine_ports
 
     @property
     def slot(self) -> tuple[int, ...]:

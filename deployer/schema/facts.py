@@ -2,8 +2,12 @@
 
 from typing import Any, Literal
 
+from pydantic import ValidationError, ValidatorFunctionWrapHandler, field_validator
+
 from deployer.schema.flags import InstalledFlag
 from deployer.schema.record import Record
+from deployer.schema.release import ActivationFront, ActivationWeights
+from deployer.schema.strategy import StrategyChoice
 
 ServiceState = Literal["serving", "starting", "failed", "stopped", "unknown"]
 
@@ -53,6 +57,9 @@ class EngineFound(Record):
 
     python: str
     version: str | None = None
+    torch: str | None = None
+    cuda: str | None = None
+    """The CUDA that its torch was built for."""
     package: str | None = None
     python_version: str | None = None
     error: str | None = None
@@ -90,12 +97,75 @@ class UnderWay(Record):
     holder: dict[str, Any]
 
 
+class Standing(Record):
+    """What of a release matters for running it beside another one."""
+
+    unit: str
+    port: int | None
+    gpus: tuple[int, ...]
+    model_path: str | None
+    engine_python: str | None
+    engine_version: str | None
+    torch: str | None = None
+    strategy: StrategyChoice = "auto"
+    front: ActivationFront | None = None
+    weights: ActivationWeights | None = None
+    memory_saver: bool = False
+    adopted: bool = False
+
+    @field_validator("front", "weights", mode="wrap")
+    @classmethod
+    def _of_this_version(cls, value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+        """What another version of deploy released in another form is as good as none: nothing is run beside it."""
+        try:
+            return read(value)
+        except ValidationError:
+            return None
+
+
 class KeptRelease(Record):
     """A release that can be gone back to."""
 
     release: int
     profile: str
     unit: str
+    standing: Standing
+
+
+class Kernels(Record):
+    """What the compilers have left in one cache folder."""
+
+    folder: str
+    files: int
+    bytes: int
+
+
+class ByteCode(Record):
+    """Source files of the engine's large packages, and how many of them have byte code."""
+
+    files: int
+    compiled: int
+
+
+class WeightsInMemory(Record):
+    """Size of a model's weight files, and how much of it the page cache holds."""
+
+    bytes: int
+    resident_bytes: int
+
+
+class Warmth(Record):
+    """What of a start is prepared on a host; None where that could not be told."""
+
+    engine_python: str
+    model_path: str
+    kernels: tuple[Kernels, ...]
+    bytecode: ByteCode | None
+    weights: WeightsInMemory | None
+
+    def kernels_in(self, folder: str) -> Kernels | None:
+        """The kernels of one cache folder, if it is there."""
+        return next((each for each in self.kernels if each.folder == folder), None)
 
 
 class Measured(Record):
@@ -103,8 +173,19 @@ class Measured(Record):
 
     release: int
     profile: str
+    strategy: str | None = None
     ready_seconds: float | None
+    warmth: Warmth | None = None
+    """How warm that start was."""
     downtime_seconds: float | None
+
+
+class WeightsNow(Record):
+    """The unit that holds the current release's weights; ready when its engines can take them."""
+
+    unit: str
+    state: str
+    ready: bool
 
 
 class ServiceNow(Record):
@@ -125,11 +206,25 @@ class ServiceNow(Record):
     since: str | None
     drift: tuple[str, ...]
     other_units: tuple[str, ...]
+    weights: WeightsNow | None = None
     transaction: UnderWay | None
     last_outcome: str | None
     releases: tuple[KeptRelease, ...]
     measured: tuple[Measured, ...]
     history: tuple[dict[str, Any], ...]
+    starts: tuple[dict[str, Any], ...] = ()
+    """What was watched of the kept releases' starts; only when asked for."""
+
+    @property
+    def own_units(self) -> tuple[str, ...]:
+        """The units of the current release that hold GPUs or a port."""
+        held = (self.unit, self.weights.unit if self.weights else None)
+        return tuple(unit for unit in held if unit)
+
+    @property
+    def standing(self) -> Standing | None:
+        """What matters of the current release for running another beside it."""
+        return next((kept.standing for kept in self.releases if kept.release == self.release), None)
 
 
 class HostFacts(Record):
@@ -144,11 +239,19 @@ class HostFacts(Record):
     systemd: int | None
     kernel: str
     free_bytes: int
+    memory_total_bytes: int | None = None
+    memory_available_bytes: int | None = None
     gpus: GpusNow | None
     engines: tuple[EngineFound, ...]
     services: tuple[ServiceNow, ...]
     ports: tuple[PortHolders, ...]
     models: tuple[ModelFound, ...] = ()
+    warmth: tuple[Warmth, ...] = ()
+    """Told when asked for, in the order of the questions."""
+
+    def engine(self, python: str) -> EngineFound | None:
+        """The engine of this interpreter, if it was asked for."""
+        return next((engine for engine in self.engines if engine.python == python), None)
 
     def service(self, name: str) -> ServiceNow | None:
         """The service of this name, if the host knows it."""

@@ -113,6 +113,7 @@ class Inventory(Record):
 
     def _places_of(self, profile_name: str, service: Service, host: Host) -> Iterator[tuple[str, str]]:
         """The place of every field of a resolved profile, from the lowest precedence to the highest."""
+        yield "strategy", self.place("services", service.name, "strategy")
         layers = [f"services/{service.name}/settings"]
         layers += [
             f"profiles/{profile.name}" for profile in chain(self.profiles, self.profiles[profile_name])

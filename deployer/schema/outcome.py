@@ -88,6 +88,8 @@ class Outcome(Record):
     findings: tuple[Finding, ...] = ()
     diagnosis: Diagnosis | None = None
     engine: dict[str, Any] = Field(default_factory=dict)
+    warmth: dict[str, Any] | None = None
+    """What the new start had near: byte code, weights in memory, compiled kernels."""
     restore_failure: str | None = None
     standing: dict[str, str] | None = None
 

@@ -7,6 +7,8 @@ from pydantic import Field
 from deployer.schema.outcome import Finding
 from deployer.schema.record import Record
 from deployer.schema.release import Bundle
+from deployer.schema.strategy import Downtime, PassedOver, Strategy
+from deployer.schema.warmth import WarmItem
 
 Action = Literal["switch", "rollback"]
 
@@ -17,8 +19,10 @@ class Plan(Record):
     host: str
     service: str
     action: Action
-    strategy: Literal["stop-first"]
+    strategy: Strategy
     strategy_reason: str
+    passed_over: tuple[PassedOver, ...] = ()
+    """The better rungs that are not taken, best first."""
     profile: str
     bundle: Bundle | None
     """The release to make; None where one that is on the host is gone back to."""
@@ -33,6 +37,9 @@ class Plan(Record):
     findings: tuple[Finding, ...]
     patches: tuple[dict[str, Any], ...] = ()
     expected_ready_seconds: float | None
+    expected_downtime: Downtime
+    warmth: tuple[WarmItem, ...] = ()
+    """What of the start is prepared; empty where the host was not asked."""
     rollback: bool = True
     preflight: dict[str, Any] = Field(default_factory=dict)
     """What the host is asked to look at in its check step, beside what the release itself says."""

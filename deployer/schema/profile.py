@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from math import isfinite
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from deployer.schema.record import (
     AbsolutePath,
@@ -22,17 +22,7 @@ from deployer.schema.record import (
     UrlPath,
     VariableName,
 )
-
-BUILT_STRATEGIES = ("stop-first", "auto")
-PLANNED_STRATEGIES = ("side-by-side", "shared-weights", "sleep")
-
-
-def _check_strategy(value: str) -> str:
-    if value in PLANNED_STRATEGIES:
-        raise ValueError(f"{value!r} is not built yet; use 'stop-first' or 'auto'")
-    if value not in BUILT_STRATEGIES:
-        raise ValueError(f"{value!r} must be 'stop-first' or 'auto'")
-    return value
+from deployer.schema.strategy import StrategyChoice
 
 
 def _leaves(value: object) -> Iterator[object]:
@@ -206,8 +196,10 @@ class Settings(Record):
         description="Any other engine flag, by its full name without '--': text, a number, true, a list of "
         "words, or a mapping that is passed as JSON; null removes an inherited one.",
     )
-    strategy: Annotated[str, AfterValidator(_check_strategy)] | None = Field(
-        None, description="How old and new share the GPUs: stop-first, or auto (chosen from facts)."
+    strategy: StrategyChoice | None = Field(
+        None,
+        description="How old and new share the GPUs in a switch, and what the engine is prepared for: "
+        "shared-weights, side-by-side, sleep, stop-first, or auto; unset: as the service says.",
     )
     engine: EngineChoice | None = Field(None, description="Another SGLang installation than the service's.")
 

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from deployer.schema.record import Record
+from deployer.schema.strategy import StrategyChoice
 
 
 class BundleFile(Record):
@@ -43,6 +44,42 @@ class ActivationHealth(Record):
     generate_path: str
 
 
+class ActivationWeights(Record):
+    """The weights that a unit of their own holds for this engine and for the next one."""
+
+    unit_name: str
+    sockets: tuple[str, ...]
+    """The holder's sockets as the host sees them, by rank; the ready file is beside, with `.ready`."""
+    fingerprint: dict[str, str]
+    """What must be the same for another engine to take these weights."""
+
+
+class ActivationParking(Record):
+    """Where a router's requests wait while no engine serves: a socket, and the proxy that leads back to the router."""
+
+    unit_name: str
+    socket_unit_name: str
+    port: int
+
+
+class ActivationFront(Record):
+    """The one address of the clients, and the units that keep it open."""
+
+    kind: Literal["router", "socket"]
+    unit_name: str
+    socket_unit_name: str | None = None
+    """The unit that listens, where that is systemd."""
+    python: str | None = None
+    bind: str
+    port: int
+    admin_url: str | None = None
+    hold_seconds: float
+    parking: ActivationParking | None = None
+    metrics_port: int | None = None
+    digest: str = ""
+    """Of the text of its units: with another one it is restarted, which breaks its clients' connections."""
+
+
 class Activation(Record):
     """What the agent needs to run and judge this release."""
 
@@ -66,8 +103,13 @@ class Activation(Record):
     patches: tuple[str, ...]
     on_missing_patch: Literal["reapply", "refuse", "warn"]
     health: ActivationHealth
-    strategy: Literal["stop-first", "auto"]
+    strategy: StrategyChoice
+    """What the inventory asked for; what a switch did stands in its outcome."""
     keep_releases: int
+    front: ActivationFront | None = None
+    weights: ActivationWeights | None = None
+    memory_saver: bool = False
+    """Whether the engine can give its memory back and keep its weights in host memory."""
 
 
 class Bundle(Record):

@@ -28,6 +28,7 @@ _PROFILE = {
     "speculative.eagle_topk": "speculative-eagle-topk",
     "speculative.num_draft_tokens": "speculative-num-draft-tokens",
     "metrics": "enable-metrics",
+    "strategy": "weight-cache-mode weight-cache-socket weight-cache-timeout",
 }
 _SERVICE = {
     "model_path": "model-path model",

@@ -1,4 +1,4 @@
-"""Precedence: service settings < profile, after what it extends < host settings."""
+"""Precedence: service, its settings < profile, after what it extends < host settings."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -52,7 +52,7 @@ def resolve(
         layers.insert(0, service.settings)
     if host:
         layers.append(host.settings)
-    merged: dict[str, Any] = {}
+    merged: dict[str, Any] = {"strategy": service.strategy} if service and service.strategy else {}
     for layer in layers:
         said = layer.model_dump(exclude_unset=True, exclude={"name", "description", "extends"})
         merged = merge(merged, said)

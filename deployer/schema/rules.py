@@ -1,6 +1,7 @@
 """Rules between fields that no SGLang release changes; each finding is (field, one sentence)."""
 
 from collections.abc import Iterable, Iterator
+from itertools import product
 
 from deployer.schema.desired import gpus_needed, port_block
 from deployer.schema.host import Host
@@ -14,6 +15,8 @@ def profile_problems(profile: Settings, model: ModelShape | None = None) -> Iter
     """What a resolved profile contradicts in itself or in the model's shape, wherever it runs."""
     yield from _parallelism_problems(profile, model)
     yield from _partition_problems(profile, model)
+    if profile.strategy == "shared-weights":
+        yield from _sharing_problems(profile)
 
 
 def _parallelism_problems(profile: Settings, model: ModelShape | None) -> Iterator[Finding]:
@@ -52,6 +55,22 @@ def _partition_problems(profile: Settings, model: ModelShape | None) -> Iterator
             yield "environment", "must not set SGLANG_PP_LAYER_PARTITION beside layer_partition"
     elif layers and pipeline > layers:
         yield "pipeline_parallel", f"must not exceed the model's {layers} layers, but is {pipeline}"
+
+
+def _sharing_problems(profile: Settings) -> Iterator[Finding]:
+    """What SGLang's weight cache cannot hold for other engines, by the source of 0.5.17."""
+    why = "cannot go with the strategy shared-weights"
+    if profile.speculative is not None and profile.speculative.algorithm:
+        yield "speculative", f"{why}: the weight cache does not hold draft models"
+    for field in ("data_parallel", "attention_data_parallel", "nodes"):
+        if (getattr(profile, field) or 1) > 1:
+            yield field, f"{why}: the weight cache knows one replica on one host only"
+    for field in ("moe_a2a_backend", "moe_runner_backend"):
+        if getattr(profile, field) not in (None, "none", "auto", "triton"):
+            yield field, f"{why}: the weight cache prepares the experts for the default kernels"
+    for flag in ("enable-memory-saver", "enable-weights-cpu-backup"):
+        if (profile.flags or {}).get(flag):
+            yield f"flags.{flag}", f"{why}: shared weights cannot be put to sleep"
 
 
 def fit_problems(host: Host, service: Service, profile: Settings) -> Iterator[Finding]:
@@ -102,10 +121,10 @@ def placement_problems(host: Host, service: Service, profile: Settings) -> list[
 
 def neighbour_problems(services: Iterable[Service], service: Service, profile: Settings) -> Iterator[Finding]:
     """Ports that the profile's block would take from other services of the host."""
-    first, last = port_block(service, profile)
+    blocks = [port_block(service, profile, port) for port in service.engine_ports or (service.port,)]
     for other in services:
-        for port in (other.port, other.nccl_port):
-            if other.name != service.name and port and first < port <= last:
+        for port, (first, last) in product(other.ports, blocks):
+            if other.name != service.name and first < port <= last:
                 yield (
                     "attention_data_parallel",
                     (

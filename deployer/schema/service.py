@@ -1,6 +1,7 @@
 """A service: one served model at one place, with its engine and its secrets."""
 
-from typing import Annotated
+from ipaddress import ip_address
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -12,11 +13,13 @@ from deployer.schema.record import (
     EngineVersion,
     Port,
     Record,
+    Seconds,
     ServiceName,
     Text,
     UserName,
     VariableName,
 )
+from deployer.schema.strategy import StrategyChoice
 
 
 class Engine(Record):
@@ -66,6 +69,32 @@ class Secrets(Record):
         return named | {f"environment.{name}": reference for name, reference in self.environment.items()}
 
 
+class Front(Record):
+    """One address for a service's clients that stays open through every switch; the engines listen behind it."""
+
+    kind: Literal["router", "socket"] = Field(
+        "router",
+        description="router: sglang-router, which can lead to two engines at once; socket: systemd's socket and "
+        "socket-proxyd, which lead to one.",
+    )
+    python: AbsolutePath | None = Field(
+        None, description="Interpreter that has sglang-router; unset: the engine's."
+    )
+    engine_ports: tuple[Port, Port] | None = Field(
+        None, description="Ports of 127.0.0.1 that engines use by turns; unset: port + 1000 and port + 2000."
+    )
+    parking_port: Port | None = Field(
+        None, description="Port of 127.0.0.1 where requests wait for an engine; unset: port + 500."
+    )
+    metrics_port: Port | None = Field(
+        None, description="Port of 127.0.0.1 where the router tells its metrics; unset: port + 600."
+    )
+    hold_seconds: Seconds = Field(
+        300.0,
+        description="Longest time that requests wait for the new engine when the old one must stop first.",
+    )
+
+
 def _check_served_name(value: str) -> str:
     if ":" in value:
         raise ValueError(f"{value!r} must not contain ':', which SGLang refuses")
@@ -92,6 +121,14 @@ class Service(Record):
     working_directory: AbsolutePath | None = Field(None, description="Working directory; unset: /.")
     hosts: tuple[Text, ...] | None = Field(None, description="Names, globs or groups of hosts; unset: all.")
     secrets: Secrets = Field(default_factory=Secrets, description="API keys and secret variables.")
+    strategy: StrategyChoice | None = Field(
+        None,
+        description="How old and new share the GPUs in a switch, where the profile does not say; unset: auto.",
+    )
+    front: Front | None = Field(
+        None,
+        description="One address for clients that stays open through switches; port and host_bind are its.",
+    )
     settings: Settings = Field(
         default_factory=Settings, description="Profile fields that profiles start from."
     )
@@ -99,3 +136,40 @@ class Service(Record):
         "/var/cache/deployer", description="Where compiled kernels and downloads go on the host."
     )
     keep_releases: Count = Field(10, description="Releases kept on the host by prune.")
+
+    @property
+    def engine_ports(self) -> tuple[int, ...]:
+        """The two ports that engines behind the front use by turns; none where clients reach the engine itself."""
+        if self.front is None:
+            return ()
+        return self.front.engine_ports or (self.port + 1000, self.port + 2000)
+
+    @property
+    def front_ports(self) -> tuple[int, ...]:
+        """What a router listens on beside the clients' port: the parking place and its metrics."""
+        if self.front is None or self.front.kind != "router":
+            return ()
+        return self.front.parking_port or self.port + 500, self.front.metrics_port or self.port + 600
+
+    @property
+    def ports(self) -> dict[int, str]:
+        """Every port that the service takes on a host, with the field that says so."""
+        found = {self.port: "port", **dict.fromkeys((*self.engine_ports, *self.front_ports), "front")}
+        if self.nccl_port:
+            # Two engines may be up at once, and each opens its own.
+            found |= dict.fromkeys((self.nccl_port, self.nccl_port + bool(self.front)), "nccl_port")
+        return found
+
+    @model_validator(mode="after")
+    def _front_has_room(self) -> "Service":
+        ports = [*((self.port,) if self.front else ()), *self.engine_ports, *self.front_ports]
+        if len(set(ports)) != len(ports) or max(ports, default=0) > 65535:
+            raise ValueError(f"needs ports of its own behind the front, but has {', '.join(map(str, ports))}")
+        if self.front:
+            try:
+                ip_address(self.host_bind)
+            except ValueError:
+                raise ValueError(
+                    f"host_bind {self.host_bind!r} must be an IP address where there is a front"
+                ) from None
+        return self

@@ -169,6 +169,11 @@ def _take(found: Arguments, flag: str, values: list[str], version: str | None) -
             found.not_understood.append(
                 f"--{flag} {' '.join(values)}".rstrip() + ": not a value that its field takes"
             )
+    elif flag.startswith("weight-cache-"):
+        found.not_understood.append(
+            f"--{flag} {' '.join(values)}".rstrip()
+            + ": `strategy: shared-weights` writes it, for a unit of its own"
+        )
     elif flag.startswith("no-") and span_of(flag.removeprefix("no-")) is not None:
         found.flags[flag.removeprefix("no-")] = False
     else:

@@ -1,7 +1,7 @@
 """The transaction's own process, run by systemd as deployer-activate@<service>: forward, or all the way back."""
 
 import sys
-from typing import Any, Callable, Dict, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from .. import durable
 from ..errors import AgentError
@@ -11,12 +11,17 @@ from ..retention import prune
 from ..store import Store
 from .checks import check
 from .commit import commit, settle_back, standing
+from .confirm import confirm
+from .prefetch import prefetch
 from .readiness import ready
+from .route import hold, route
+from .sleep import sleep, wake
 from .soak import soak
 from .start import start
 from .state import HOST_ERROR, Ports, StepFailed, Transaction, open_transaction
 from .stop import drain, stop
-from .strategy import Step, forward, way_back
+from .strategy import OLD, Step, forward, proven, way_back
+from .weights import weights
 
 MOST_RUNS = 8
 # Between tries of a step that must not fail for what passes: a full disk, a systemd that does not answer.
@@ -25,11 +30,18 @@ COMMIT_AGAIN_SECONDS = (*TRY_AGAIN_SECONDS, *(60,) * 10)
 
 ACTS: Dict[str, Callable[[Transaction, Step], str]] = {
     "check": check,
+    "prefetch": prefetch,
+    "hold": hold,
     "drain": drain,
+    "sleep": sleep,
+    "wake": wake,
     "stop": stop,
+    "weights": weights,
     "start": start,
     "ready": ready,
     "soak": soak,
+    "route": route,
+    "confirm": confirm,
     "commit": commit,
 }
 
@@ -67,14 +79,14 @@ def notice_reboot(tx: Transaction) -> None:
         "resumed", message="the host was restarted during the transaction", after_step=tx.state["position"]
     )
     tx.state["boot_id"] = boot
+    tx.store.forget_sleep()
     tx.state["marks"] = {
         name: value for name, value in tx.marks.items() if name in ("ready_seconds", "rebooted_at")
     }
     tx.state["rebooted"] = True
     if tx.state["direction"] == "forward" and tx.state["position"] == "commit":
-        tx.state["position"] = (
-            "stop"  # it had proved itself: bring it up again, and commit once it generates here too
-        )
+        # It had proved itself: bring it up again, and commit once it generates here too.
+        tx.state["order"], tx.state["position"] = "stop-first", "stop"
     elif tx.state["direction"] == "forward":
         turn_back(tx, StepFailed("host-restarted", f"the host was restarted at step {tx.state['position']}"))
     else:
@@ -99,13 +111,12 @@ def notice_crashes(tx: Transaction) -> None:
 
 def go_forward(tx: Transaction) -> None:
     """The strategy's steps in order, from where the state says; a failed one turns the transaction back."""
-    steps = forward(tx.state["strategy"])
+    steps = forward(tx.state["order"], tx.state["left_out"])
     names = [step.name for step in steps]
+    late = proven(tx.state["order"], tx.state["left_out"])
     for step in steps[names.index(tx.state["position"]) :]:
         try:
-            if (
-                step.name == "commit"
-            ):  # it has proved itself: to end it for the host's trouble is downtime for nothing
+            if step.name in late:  # to end the new one for the host's trouble is downtime for nothing
                 persist(tx, step, COMMIT_AGAIN_SECONDS)
             else:
                 run_step(tx, step)
@@ -135,10 +146,10 @@ def turn_back(tx: Transaction, failure: StepFailed) -> None:
     diagnosis = clean_evidence(failure.diagnosis(), known_secrets(tx.paths))
     tx.state["diagnosis"] = dict(diagnosis, step=tx.state["position"])
     tx.tell("failed", step=tx.state["position"], message=failure.message, hint=failure.hint)
-    untouched = not way_back(tx.state["strategy"], tx.state["begun"]) and not tx.state.get("rebooted")
-    if untouched:
+    steps = undoing(tx)
+    if not steps:
         tx.state["direction"], tx.state["outcome"] = "done", "refused"
-    elif not tx.state["policy"]["rollback"] and not tx.state.get("rebooted"):
+    elif touched(tx, steps) and not tx.state["policy"]["rollback"] and not tx.state.get("rebooted"):
         tx.state["direction"], tx.state["outcome"] = "done", "broken"
         tx.state["left_for_inspection"] = True
     else:
@@ -146,17 +157,30 @@ def turn_back(tx: Transaction, failure: StepFailed) -> None:
     tx.save()
 
 
+def undoing(tx: Transaction) -> List[Step]:
+    """The way back from here; after a reboot there is only one, whatever the strategy was."""
+    order, begun = tx.state["order"], tx.state["begun"]
+    if tx.state.get("rebooted"):
+        order, begun = "stop-first", ["stop", "start"]
+    return way_back(order, begun, tx.state["left_out"])
+
+
+def touched(tx: Transaction, steps: List[Step]) -> bool:
+    """Whether the old service was interrupted, or its clients led elsewhere; if not, it serves on, and there is
+    nothing to roll back."""
+    return bool(tx.state.get("touched")) or any(s.target == OLD and s.act != "confirm" for s in steps)
+
+
 def go_back(tx: Transaction) -> None:
     """Undo what was begun, last first, until the old release generates again."""
-    steps = way_back(
-        tx.state["strategy"], ["stop", "start"] if tx.state.get("rebooted") else tx.state["begun"]
-    )
+    steps = undoing(tx)
     position = tx.state["position"]
     names = [step.name for step in steps]
     try:
         for step in steps[names.index(position) if position in names else 0 :]:
             persist(tx, step)
-        tx.state["outcome"] = "rolled-back" if tx.number("old") is not None else "refused"
+        back = tx.number(OLD) is not None and touched(tx, steps)
+        tx.state["outcome"] = "rolled-back" if back else "refused"
     except StepFailed as failure:
         tx.state["outcome"] = "broken"
         tx.state["restore_failure"] = str(failure)
@@ -181,8 +205,7 @@ def run_step(tx: Transaction, step: Step) -> None:
         tx.save()
         tx.tell("step", step=step.name, result="started")
         said = ACTS[step.act](tx, step)
-        if step.act == "ready":
-            count_downtime(tx, step)
+        count_downtime(tx, step)
     except StepFailed as failure:
         failed = failure
     except (OSError, AgentError) as failure:
@@ -202,13 +225,14 @@ def run_step(tx: Transaction, step: Step) -> None:
 
 
 def count_downtime(tx: Transaction, step: Step) -> None:
-    """From the stop of the old service to the first answer; a soak that failed later adds its own way back."""
-    if "down_since" not in tx.marks:
+    """From the interruption of the old service to the first answer; a soak that failed later adds its own way back."""
+    routed = ("restore-route" if step.target == OLD else "route") not in tx.state["left_out"]
+    if "down_since" not in tx.marks or step.act != ("route" if routed else "ready"):
         return
     earlier = tx.marks.get("downtime_seconds")
     if earlier is None:
         tx.mark("downtime_seconds", round(tx.elapsed("down_since"), 3))
-    elif step.name == "restore-ready" and "restore-stop_began" in tx.marks:
+    elif step.target == OLD and "restore-stop_began" in tx.marks:
         tx.marks["downtime_seconds"] = round(float(earlier) + tx.elapsed("restore-stop_began"), 3)
         tx.save()
 
@@ -252,6 +276,9 @@ def document(tx: Transaction) -> Dict[str, Any]:
     serving = {"committed": state["release"], "rolled-back": old}.get(state["outcome"])
     if state["outcome"] == "refused" and old is not None:
         serving = old
+    uninterrupted = (
+        state["strategy"] != "stop-first" and "down_since" not in marks and not state.get("rebooted")
+    )
     return {
         "transaction": state["transaction"],
         "action": state["action"],
@@ -265,8 +292,11 @@ def document(tx: Transaction) -> Dict[str, Any]:
         "started_at": state["started_at"],
         "ended_at": tx.ports.clock.now(),
         "holder": state["holder"],
+        "warmth": state.get("warmth"),
         "ready_seconds": marks.get("ready_seconds") if state["outcome"] == "committed" else None,
-        "downtime_seconds": None if old is None else marks.get("downtime_seconds"),
+        "downtime_seconds": None
+        if old is None
+        else marks.get("downtime_seconds", 0.0 if uninterrupted else None),
         "restore_seconds": marks.get("restore-ready_seconds"),
         "steps": state["steps"],
         "findings": state.get("findings", []),

@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ..adopted import is_adopted
 from ..engine import find_engine
@@ -10,6 +10,7 @@ from ..errors import AgentError
 from ..gpus import GpuError
 from ..patch import make_sure
 from ..preflight import findings_of
+from ..released import units_of
 from ..systemd import unit_file_text
 from .start import owner_of, place_of
 from .state import StepFailed, Transaction
@@ -41,7 +42,7 @@ def _preflight(tx: Transaction, record: Dict[str, Any], activation: Dict[str, An
     old, asked = tx.activation(OLD), tx.state.get("preflight") or {}
     said: Dict[str, Any] = {**activation, **record.get("preflight", {}), **asked}
     said.setdefault("port_block", [activation["port"], activation["port"]])
-    said["own_units"] = [] if old is None else [old["unit_name"]]
+    said["own_units"] = [*units_of(old), *units_of(activation)]
     errors: List[StepFailed] = []
     for found in findings_of(said, tx.ports, deep=bool(asked.get("deep"))):
         over = found["severity"] == "error" and found["check"] in asked.get("ignore", ())
@@ -54,31 +55,42 @@ def _preflight(tx: Transaction, record: Dict[str, Any], activation: Dict[str, An
 
 def _unit_file(tx: Transaction, record: Dict[str, Any], activation: Dict[str, Any]) -> None:
     """systemd accepts the unit, and no one else's unit has its name."""
-    unit = str(activation["unit_name"])
     for entry in record["files"]:
         place_of(tx.paths, record, str(entry["path"]))
     if is_adopted(activation):  # it ran as it is; its name and its mistakes are its writer's
         return
     ours = {
-        str(tx.store.release(n)["activation"]["unit_name"])
+        unit
         for n in tx.store.numbers()
         if n != record["release"]
+        for unit in units_of(tx.store.release(n)["activation"])
     }
-    if unit not in ours and unit_file_text(tx.paths.host.unit(unit)) is not None:
-        raise StepFailed(
-            "foreign-unit",
-            f"{unit} exists on this host and was not written by deploy for this service",
-            hint="adopt or remove that unit first",
-        )
-    with tempfile.TemporaryDirectory(prefix="deployer-") as folder:
-        path = os.path.join(folder, unit)
-        with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(tx.store.unit_text(int(record["release"])))
+    for unit in units_of(activation):
+        if unit not in ours and unit_file_text(tx.paths.host.unit(unit)) is not None:
+            raise StepFailed(
+                "foreign-unit",
+                f"{unit} exists on this host and was not written by deploy for this service",
+                hint="adopt or remove that unit first",
+            )
+    for unit, path in _written(tx, record):
         good, said = tx.ports.systemd.verify(path)
-    if not good:
-        raise StepFailed("bad-unit", f"systemd does not accept {unit}: {said[-400:]}")
-    if said:
-        tx.finding("unit-warning", "warning", said.replace(path, unit)[-400:])
+        if not good:
+            raise StepFailed("bad-unit", f"systemd does not accept {unit}: {said[-400:]}")
+        if said:
+            tx.finding("unit-warning", "warning", said.replace(path, unit)[-400:])
+
+
+def _written(tx: Transaction, record: Dict[str, Any]) -> Iterator[Tuple[str, str]]:
+    """The units of a release, each written where systemd-analyze can read it beside those that it wants."""
+    with tempfile.TemporaryDirectory(prefix="deployer-") as folder:
+        units = []
+        for position, entry in enumerate(record["files"]):
+            place, unit = os.path.split(str(entry["path"]))
+            if place == "/etc/systemd/system":
+                units.append((unit, os.path.join(folder, unit)))
+                with open(units[-1][1], "wb") as file:
+                    file.write(tx.store.file(int(record["release"]), position))
+        yield from units
 
 
 def _engine(tx: Transaction, record: Dict[str, Any], activation: Dict[str, Any]) -> None:

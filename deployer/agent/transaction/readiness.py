@@ -4,6 +4,7 @@ from typing import Any, Dict, List, Optional
 
 from ..causes import Cause
 from ..gpus import GpuError
+from ..loading import watched
 from ..probes import REFUSED, Engine
 from ..processes import bytes_read, describe, listeners, of_unit
 from .journal import Reader
@@ -22,10 +23,13 @@ def ready(tx: Transaction, step: Step) -> str:
     activation = tx.activation(step.target)
     if activation is None:
         return "there was no earlier release"
+    if step.target == OLD and tx.marks.get("woken"):
+        return "it was compared when it woke"
     climb = Climb(tx, step, activation)
-    while not climb.done():
-        tx.ports.clock.sleep(climb.pause())
-    seconds = tx.mark(f"{step.name}_seconds", round(climb.elapsed(), 3))
+    with watched(tx, step, climb.reader, climb.since):
+        while not climb.done():
+            tx.pause(climb.pause())
+        seconds = tx.mark(f"{step.name}_seconds", round(climb.elapsed(), 3))
     return f"generates after {seconds:.1f} s"
 
 
@@ -41,7 +45,7 @@ class Climb:
         start = "restore-start" if step.name.startswith("restore") else "start"
         self.since = f"{start}_since"
         self.reader = Reader(tx.ports.systemd, self.unit, tx.marks.get(f"{start}_cursor"), tx.rules)
-        self.limit = ready_limit(tx, step, activation)
+        self.limit = ready_limit(tx, step)
         self.restoring = step.target == OLD
         self.rung = self.restarts = self.revived = self.empty = 0
         self.told: Any = ("", None, 0)
@@ -63,6 +67,7 @@ class Climb:
         """One round: what has ended the start, then one rung higher if it bears."""
         said = self.reader.read()
         self._tell()
+        self._weights()
         self._death()
         if self.reader.fatal is not None and not self._may_pass(self.reader.fatal):
             self._fail_by_journal("the engine reported a fatal error")
@@ -107,10 +112,22 @@ class Climb:
             f"{self.unit} ended while starting ({how}, restarts {restarts})", cause="engine-ended"
         )
 
+    def _weights(self) -> None:
+        """An engine that should share its weights and loaded its own holds the GPU's memory twice."""
+        if not self.reader.own_weights or not self.activation.get("weights"):
+            return
+        message = f"{self.unit} found no weights to share and loaded its own from disk"
+        hint = f"journalctl -u {self.activation['weights']['unit_name']}"
+        if self.restoring:
+            self.tx.finding("weights-not-shared", "warning", message, hint)
+        else:
+            raise StepFailed("weights-not-shared", message, hint, permanent=False)
+
     def _note_run(self, invocation: str) -> None:
         """By this mark its processes are known even when they have left its control group."""
-        if invocation and invocation not in self.tx.marks.get("invocations", []):
-            self.tx.marks.setdefault("invocations", []).append(invocation)
+        runs = self.tx.marks.setdefault(f"{self.step.target}_invocations", [])
+        if invocation and invocation not in runs:
+            runs.append(invocation)
             self.tx.save()
 
     def _may_pass(self, cause: Optional[Cause]) -> bool:

@@ -27,10 +27,7 @@ def start(tx: Transaction, step: Step) -> str:
     systemd = tx.ports.systemd
     unit = str(record["activation"]["unit_name"])
     await_port(tx, step, record["activation"])
-    if step.target != OLD and unit == _unit_of(tx.release(OLD)):
-        # The name is enabled for the old release: until commit a reboot must not start the new text under it.
-        systemd.disable(unit)
-    install(tx, record)
+    put_in_place(tx, step, record)
     cursor = systemd.journal_cursor()
     tx.mark(f"{step.name}_cursor", cursor)
     tx.mark(f"{step.name}_since", tx.ports.clock.seconds())
@@ -68,7 +65,7 @@ def _run_unit(tx: Transaction, step: Step, unit: str) -> None:
 
 def await_port(tx: Transaction, step: Step, activation: Dict[str, Any]) -> None:
     """The engine binds its port only when all is loaded: who holds it then makes all that in vain, so ask before."""
-    limit = ready_limit(tx, step, activation) if step.target == OLD else PORT_SECONDS
+    limit = ready_limit(tx, step) if step.target == OLD else PORT_SECONDS
     tx.mark(f"{step.name}_port_since", tx.ports.clock.seconds())
     told = False
     while strangers := port_strangers(int(activation["port"]), str(activation["unit_name"])):
@@ -91,14 +88,25 @@ def port_strangers(port: int, unit: str) -> List[int]:
     return [pid for pid in sorted(listeners(port)) if not any(f"/{unit}" in g for g in groups_of(pid))]
 
 
-def ready_limit(tx: Transaction, step: Step, activation: Dict[str, Any]) -> float:
+def ready_limit(tx: Transaction, step: Step) -> float:
     """Seconds that the target may take to be ready: as the profile says, else from what was measured here."""
+    activation = tx.activation(step.target)
+    assert activation is not None
     deadlines = activation["deadlines"]
     own = deadlines.get("restore_ready_seconds") if step.target == OLD else None
     measured = tx.state.get("measured_seconds", {}).get(step.target)
     # Twice what it took here before: a cold page cache doubles a warm start (ladder: 30 s warm, 44 s cold).
     twice = None if measured is None else max(SHORTEST_DEADLINE_SECONDS, 2 * float(measured))
     return float(own or deadlines.get("ready_seconds") or twice or UNMEASURED_READY_SECONDS)
+
+
+def put_in_place(tx: Transaction, step: Step, record: Dict[str, Any]) -> None:
+    """Install the target's files; its engine's name is not enabled for the old release meanwhile."""
+    unit = str(record["activation"]["unit_name"])
+    if step.target != OLD and unit == _unit_of(tx.release(OLD)):
+        # Until commit a reboot must not start the new text under it.
+        tx.ports.systemd.disable(unit)
+    install(tx, record)
 
 
 def _unit_of(record: Optional[Dict[str, Any]]) -> Optional[str]:
@@ -200,11 +208,15 @@ def _existing_above(path: str) -> Iterator[str]:
             yield path
 
 
-def uninstall(tx: Transaction, activation: Dict[str, Any]) -> None:
-    """Take a unit away: not at boot, nothing failed, and no file if we wrote it; an adopted one is somebody else's."""
-    systemd, unit = tx.ports.systemd, str(activation["unit_name"])
-    systemd.disable(unit)
-    if not is_adopted(activation) and unit_file_text(tx.paths.host.unit(unit)) is not None:
-        durable.remove(tx.paths.host.unit(unit))
+def uninstall(tx: Transaction, activation: Dict[str, Any], units: List[str]) -> None:
+    """Take units away: not at boot, nothing failed, and no file if we wrote it; an adopted one is somebody else's."""
+    systemd, gone = tx.ports.systemd, False
+    for unit in units:
+        systemd.disable(unit)
+        if not is_adopted(activation) and unit_file_text(tx.paths.host.unit(unit)) is not None:
+            durable.remove(tx.paths.host.unit(unit))
+            gone = True
+    if gone:
         systemd.reload()
-    systemd.reset_failed(unit)
+    for unit in units:
+        systemd.reset_failed(unit)

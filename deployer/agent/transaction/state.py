@@ -8,6 +8,7 @@ from .. import durable
 from ..causes import Rules
 from ..clock import Clock
 from ..errors import AgentError
+from ..front import Front, front_of
 from ..gpus import Gpus
 from ..layout import ServiceLayout
 from ..probes import Engine
@@ -18,6 +19,8 @@ from .strategy import OLD, Step
 HOST_ERROR = (
     "host-error"  # the cause of a step that the host refused: may pass, unlike the engine's own failures
 )
+
+EXPIRE_SECONDS = 1.0
 
 
 class Ports(NamedTuple):
@@ -69,6 +72,7 @@ class Transaction:
         self.store = Store(paths)
         self.state = state
         self.rules = Rules(state.get("rules", []))
+        self._expired_at = 0.0
         self._sequence = max([int(e.get("seq", 0)) for e in durable.read_lines(paths.events)], default=0)
 
     @property
@@ -135,6 +139,24 @@ class Transaction:
             activation.get("api_key_file"),
             str(activation.get("health", {}).get("generate_path") or "/v1/completions"),
         )
+
+    def front(self, activation: Dict[str, Any]) -> Front:
+        """The one address of a release's clients."""
+        return front_of(self.paths, self.ports, activation)
+
+    def pause(self, seconds: float) -> None:
+        """Wait before the next look; clients that wait at the front meanwhile are not kept for ever."""
+        self.ports.clock.sleep(seconds)
+        held = self.known(OLD) if "held" in self.marks and "hold_expired" not in self.marks else None
+        if held is None or self.ports.clock.seconds() - self._expired_at < EXPIRE_SECONDS:
+            return
+        self._expired_at = self.ports.clock.seconds()
+        try:
+            if self.front(held).expire():
+                self.mark("hold_expired", True)
+                self.finding("hold-expired", "warning", "clients that waited at the front were turned away")
+        except AgentError as error:
+            print(f"front: {error.message}", file=sys.stderr)
 
     def tell(self, event: str, **fields: Any) -> None:
         """Append an event; a watcher reads them in order of seq. Never a reason to fail."""

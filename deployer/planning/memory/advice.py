@@ -44,6 +44,8 @@ def better_partition(case: Case) -> Iterator[Suggestion]:
 def fraction_range(case: Case, graphs: int) -> tuple[float, float] | None:
     """From just room for a prefill chunk to just room for graphs and activations; None when there is no such."""
     free = min(case.free)
+    if free <= 0:
+        return None
     left = min(before - case.loaded_of(case.stage_of(rank)) for rank, before in enumerate(case.free))
     cell = max(case.cells) / case.budget.token_factor
     low = 1 - (left - case.budget.reserved_gib * GIB - LEAST_TOKENS * cell) / free
@@ -86,7 +88,7 @@ def smaller_cache(case: Case) -> Iterator[Suggestion]:
 
 def more_gpus(case: Case, span: tuple[float, float] | None) -> Iterator[Suggestion]:
     """How many GPUs of this size the weights alone would take, when nothing smaller helps."""
-    if span is not None:
+    if span is not None or min(case.free) <= 0:
         return
     held = sum(case.loaded_of(case.stage_of(rank)) for rank in range(case.layout.ranks))
     held //= case.layout.replicas

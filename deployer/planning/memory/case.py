@@ -33,6 +33,8 @@ class Case:
     cache: str
     draft: Draft = Draft()
     extra_bytes: int = 0
+    shared: bool = False
+    """Whether the engine uses weights that another process holds on the same GPUs, and sees only what that leaves."""
 
     @property
     def stages(self) -> range:
@@ -46,18 +48,29 @@ class Case:
 
     @property
     def free(self) -> tuple[int, ...]:
-        """Free memory before the load, by rank; the GPUs of another node are taken to be like this one's."""
+        """Free memory before the engine loads anything, by rank; the GPUs of another node are taken to be like this one's."""
         per_node = len(self.place.gpus)
-        return tuple(self.place.free_bytes[rank % per_node] for rank in range(self.layout.ranks))
+        return tuple(
+            self.place.free_bytes[rank % per_node] - self.held_of(self.stage_of(rank))
+            for rank in range(self.layout.ranks)
+        )
 
     def stage_of(self, rank: int) -> int:
         """The stage of a rank: replica, then stage, then tensor rank."""
         return rank // self.layout.tensor % self.layout.pipeline
 
     def weights_of(self, stage: int) -> int:
-        """Bytes of weights on each GPU of a stage, with the draft model."""
+        """Bytes of weights that the engine loads on each GPU of a stage, with the draft model."""
+        return 0 if self.shared else self.resident_of(stage)
+
+    def resident_of(self, stage: int) -> int:
+        """The same, whichever process holds them."""
         draft = self.draft.weights_bytes if stage == self.last else 0
         return self._cost(self.spans[stage], stage == 0, stage == self.last) + draft
+
+    def held_of(self, stage: int) -> int:
+        """Bytes of weights on each GPU of a stage that are another process's."""
+        return self.resident_of(stage) - self.weights_of(stage)
 
     def loaded_of(self, stage: int) -> int:
         """Bytes that are there when the cache is sized."""

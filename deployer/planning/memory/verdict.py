@@ -143,6 +143,7 @@ def _case(
         cache=cache_format(profile, model, version),
         draft=_draft(profile, layout, weights, version, checkpoint, draft),
         extra_bytes=correction.extra_weights_bytes if correction else 0,
+        shared=profile.strategy == "shared-weights",
     )
 
 
@@ -179,9 +180,10 @@ def _gpus(case: Case, tokens: int) -> tuple[GpuMemory, ...]:
     """Every rank's memory; `gpu` counts as nvidia-smi on its node does."""
     per_node = len(case.place.gpus)
     found = []
-    for rank, free in enumerate(case.free):
+    for rank, left in enumerate(case.free):
         stage = case.stage_of(rank)
-        weights, kv = case.weights_of(stage), tokens * case.cell_in_all(stage)
+        weights, kv = case.resident_of(stage), tokens * case.cell_in_all(stage)
+        free = left + case.held_of(stage)
         found.append(
             GpuMemory(
                 gpu=case.place.gpus[rank % per_node],
@@ -205,7 +207,7 @@ def _stages(case: Case) -> tuple[StageMemory, ...]:
             stage=stage,
             first_layer=case.spans[stage].first,
             layers=case.spans[stage].layers,
-            weights_bytes=case.weights_of(stage),
+            weights_bytes=case.resident_of(stage),
             kv_cell_bytes=case.cell_of(stage),
             own_tokens=case.own_tokens(stage),
         )
@@ -218,11 +220,11 @@ def _verdict(case: Case, tokens: int, headroom: int, graphs: int) -> tuple[Verdi
     stage, pool = case.binding_stage, case.pool()
     span = case.spans[stage]
     where = f"stage {stage} (layers {span.first} to {span.end - 1})" if case.last else "every GPU"
-    loaded = case.loaded_of(stage)
+    loaded, free = case.loaded_of(stage) + case.held_of(stage), min(case.free) + case.held_of(stage)
     room = min(case.free) * case.budget.memory_fraction
-    if loaded > min(case.free):
+    if loaded > free:
         return Verdict.DOES_NOT_FIT, (
-            f"the weights of {where} are {both(loaded)}, more than the {both(min(case.free))} that are free"
+            f"the weights of {where} are {both(loaded)}, more than the {both(free)} that are free"
         )
     if tokens == 0:
         return Verdict.DOES_NOT_FIT, (

@@ -1,0 +1,52 @@
+"""prefetch: what the new start will need, brought near while the old service still serves; nothing here fails a switch."""
+
+from typing import Any, Dict
+
+from ..redact import known_secrets, redact
+from .state import Transaction
+from .strategy import Step
+
+SECONDS = 900.0
+
+
+def prefetch(tx: Transaction, step: Step) -> str:
+    """Cache folders, byte code, weights into the page cache; how warm the start is stays with the outcome."""
+    from ..warm import warm_up, warmth
+
+    record = tx.release(step.target)
+    assert record is not None
+    subject = subject_of(tx, record)
+    try:
+        done, trouble = warm_up(subject, lambda message: tx.progress(step, message), lambda: False, SECONDS)
+        tx.state["warmth"] = warmth(subject)
+    except Exception as error:  # whatever it is, the start only takes longer by it
+        done, trouble = [], [f"{type(error).__name__}: {error}"]
+    for sentence in trouble:
+        tx.finding("not-warmed", "warning", redact(sentence, known_secrets(tx.paths))[:400])
+    if is_cold(tx.state.get("warmth")):
+        # What a start with compiled kernels took says nothing of one that compiles them.
+        tx.state.setdefault("measured_seconds", {})[step.target] = None
+        done.append("kernels are compiled by this start")
+    return "; ".join(done) or "nothing to do"
+
+
+def is_cold(warmth: Any) -> bool:
+    """Whether a start will have to compile its kernels."""
+    found = (warmth or {}).get("kernels") or []
+    return bool(found) and all(not one["files"] for one in found)
+
+
+def subject_of(tx: Transaction, record: Dict[str, Any]) -> Dict[str, Any]:
+    """A release as warming knows it."""
+    activation = record["activation"]
+    environment = record.get("preflight", {}).get("environment", {})
+    home, held = environment.get("HF_HOME"), activation.get("weights")
+    unit = tx.ports.systemd.unit(str(held["unit_name"])) if held else {}
+    return {
+        "user": activation.get("user"),
+        "engine_python": activation.get("engine_python"),
+        "model_path": activation.get("model_path"),
+        "hubs": [environment.get("HF_HUB_CACHE") or f"{home}/hub"] if home else [],
+        "cache_folders": activation.get("cache_folders", []),
+        "weights_held": unit.get("ActiveState") == "active",
+    }
