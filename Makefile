@@ -9,7 +9,7 @@ CELLS ?= 40
 # Tests wait for engines most of their time, so three at once suit two cores.
 WORKERS ?= 3
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-pure test-lab test-real test-releases test-cure faults perf lint lab lab-down demo demo-trial docs clean
+.PHONY: help setup test test-pure test-lab test-real test-releases test-cure faults perf gpu-pack lint lab lab-down demo demo-trial picture docs clean
 
 help:  ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -45,7 +45,11 @@ faults: setup  ## The fault matrix: make faults CELLS=40, or CELLS=all
 	$(BIN)/python -m tests.faults --cells $(CELLS)
 
 perf: setup  ## Speed against peers, as ratios of one run (tests/perf)
+	bash tests/real/install.sh
 	$(BIN)/python -m pytest tests/perf -s $(ARGS)
+
+gpu-pack: setup  ## Build what travels to a machine with real GPUs (tests/gpu/README.md)
+	$(BIN)/python -m tests.gpu pack $(ARGS)
 
 docs: setup  ## Write the reference pages from the code
 	$(BIN)/deploy explain --reference docs/reference
@@ -64,8 +68,11 @@ lab-down: setup  ## Take the lab away
 demo: setup  ## The main job on a lab host called ct200
 	$(BIN)/python -m tests.demo
 
-demo-trial: setup  ## Which profile is best? A trial on a lab host, unattended
+demo-trial: setup  ## Which profile is best? A trial on a lab host, unattended; ends with its report
 	$(BIN)/python -m tests.demo_trial
+
+picture: demo-trial  ## The README's picture, from the report of make demo-trial
+	$(BIN)/python -m tests.report.picture .lab/trial-report.html docs/pictures/trial-report.png
 
 clean:  ## Remove what the targets made in this folder
 	rm -rf $(VENV) .lab .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

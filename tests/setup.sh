@@ -13,10 +13,13 @@ need ssh openssh-client
 need curl curl
 need fish fish  # login shells that tests speak through
 need tcsh tcsh
+need zsh zsh
 "$python" -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3-venv)
 [ -x /usr/sbin/sshd ] || packages+=(openssh-server)
+browser=()
+command -v chromedriver >/dev/null 2>&1 || browser=(chromium chromium-driver)
 
-if [ ${#packages[@]} -gt 0 ]; then
+if [ ${#packages[@]} -gt 0 ] || { [ ${#browser[@]} -gt 0 ] && [ "$(id -u)" -eq 0 ]; }; then
     if [ "$(id -u)" -ne 0 ]; then
         echo "these packages are missing: ${packages[*]} (apt-get install as root)" >&2
         exit 1
@@ -33,6 +36,9 @@ if [ ${#packages[@]} -gt 0 ]; then
     fi
     apt-get update -qq
     apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
+    # Ubuntu has its Chromium as a snap only; there the tests of reports in a browser are skipped.
+    apt-get install -y -qq --no-install-recommends "${browser[@]}" >/dev/null ||
+        echo "no ${browser[*]} here: reports are not looked at in a browser" >&2
 fi
 
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {

@@ -11,12 +11,13 @@ from deployer.agent import begin
 from deployer.agent.gpus import Gpu, Gpus, Holding
 from deployer.agent.layout import Layout, ServiceLayout
 from deployer.agent.preflight import machine
-from deployer.agent.probes import REFUSED, Answer
+from deployer.agent.probes import REFUSED, SILENT, Answer
 from deployer.agent.store import Store
 from deployer.agent.systemd import JournalLine, Ran, Systemd
-from deployer.agent.transaction import checks, readiness, start, stop
+from deployer.agent.transaction import checks, readiness, sleep, start, stop, weights
 from deployer.agent.transaction.activate import activate
 from deployer.agent.transaction.state import Ports, Transaction
+from deployer.agent.warming import bytecode
 
 SERVICE = "k26"
 PORT = 30001
@@ -55,6 +56,9 @@ class FakeSystemd(Systemd):
         self.failed: set[str] = set()
         self.enabled: set[str] = set()
         self.log: dict[str, list[str]] = {}
+        self.starts: dict[str, int] = {}
+        self.asleep: set[str] = set()
+        self.slept: set[str] = set()
         self.calls = 0
         self.kill_at: int | None = None
 
@@ -65,9 +69,27 @@ class FakeSystemd(Systemd):
             raise Killed
 
     def behaviour(self, unit: str) -> str:
+        return self.said(unit, "behaviour") or "good"
+
+    def said(self, unit: str, key: str) -> str:
+        """What a unit's text says of itself."""
         path = Path(self.layout.units, unit)
         text = path.read_text() if path.exists() else ""
-        return text.partition("behaviour=")[2].split("\n")[0] or "good"
+        return text.partition(f"{key}=")[2].split("\n")[0]
+
+    def at_port(self, port: int) -> str:
+        """The engine that runs at a port; empty when there is none."""
+        return next((u for u in sorted(self.running) if self.said(u, "port") == str(port)), "")
+
+    def woken(self, unit: str) -> bool:
+        """Whether it has slept in this run and does not now."""
+        return unit in self.slept and unit not in self.asleep
+
+    def die(self, unit: str) -> None:
+        """An end that nobody asked for."""
+        self.running.discard(unit)
+        self.asleep.discard(unit)
+        self.failed.add(unit)
 
     def show(self, units: Any) -> dict[str, dict[str, str]]:
         return {unit: self._one(unit) for unit in units}
@@ -83,6 +105,7 @@ class FakeSystemd(Systemd):
             "Result": "exit-code" if state == "failed" else "success",
             "UnitFileState": "enabled" if unit in self.enabled else "disabled",
             "ControlGroup": f"/{unit}",
+            "InvocationID": f"{self.clock.boot}-{unit}-{self.starts.get(unit, 0)}",
         }
 
     def verify(self, path: str) -> tuple[bool, str]:
@@ -104,8 +127,13 @@ class FakeSystemd(Systemd):
             self.log[unit] = ["x get_value_buffer(0)", "IndexError: list index out of range"] * (
                 behaviour == "bug"
             )
-        else:
+        elif unit not in self.running:
+            self.starts[unit] = self.starts.get(unit, 0) + 1
+            self.slept.discard(unit)
             self.running.add(unit)
+            weights = self.said(unit, "weights")
+            if weights and weights not in self.running:
+                self.log[unit] = ["[IpcModelLoader] Weight cache not available, falling back to disk load"]
         return Ran(0, "", "")
 
     def restart(self, unit: str) -> None:
@@ -113,10 +141,16 @@ class FakeSystemd(Systemd):
 
     def request_stop(self, unit: str) -> None:
         self.effect()
-        self.running.discard(unit)
+        self._end(unit)
 
     def kill(self, unit: str) -> None:
+        self._end(unit)
+
+    def _end(self, unit: str) -> None:
+        clients = [each for each in self.running if self.said(each, "weights") == unit]
+        assert not clients, f"{unit} ends under {clients}"
         self.running.discard(unit)
+        self.asleep.discard(unit)
 
     def reset_failed(self, unit: str) -> None:
         self.failed.discard(unit)
@@ -147,21 +181,94 @@ class FakeSystemd(Systemd):
         self.running = {
             u for u in self.enabled if u.startswith("sglang-") and Path(self.layout.units, u).exists()
         }
-        self.failed = set()
+        self.running |= {self.said(unit, "weights") for unit in self.running} - {""}
+        self.starts = dict.fromkeys(self.starts, 1)
+        self.failed, self.asleep = set(), set()
 
 
 class FakeGpus(Gpus):
+    systemd: FakeSystemd
+
     def read(self, seconds: float = 15) -> list[Gpu]:
         return [Gpu(n, f"GPU-{n}", "fake", 96 << 30, 0, 0.0, "1") for n in range(8)]
 
     def holdings(self, gpus: Any, seconds: float = 15) -> list[Holding]:
-        return []
+        """What units that model their memory hold: an engine asleep next to nothing."""
+        return [
+            Holding(0, pid_of(unit), (1 if unit in self.systemd.asleep else int(size)) << 30)
+            for unit in sorted(self.systemd.running)
+            if (size := self.systemd.said(unit, "gib"))
+        ]
 
     def details(self, seconds: float = 15) -> dict[int, dict[str, str]]:
         return {}
 
     def ask(self, words: Any, seconds: float = 20) -> str:
         return ""
+
+
+def pid_of(unit: str) -> int:
+    """A process id that no real process has."""
+    return 5_000_000 + sum(unit.encode())
+
+
+class FakeFront:
+    """A front in memory; whatever is done to it, somebody healthy is there, or new connections wait."""
+
+    def __init__(self, systemd: FakeSystemd) -> None:
+        self.systemd = systemd
+        self.ports: list[int] = []
+        self.held = False
+        self.watched = False
+        self.said: list[str] = []
+
+    def _did(self, what: str) -> None:
+        self.systemd.effect()
+        self.said.append(what)
+
+    def _keeps_serving(self) -> None:
+        serves = self.held or any(map(self.healthy, self.ports))
+        assert serves or not self.watched, self.said
+
+    def ensure(self) -> str:
+        return "running"
+
+    def add(self, port: int) -> None:
+        self._did(f"add {port}")
+        if port not in self.ports:
+            self.ports.append(port)
+
+    def healthy(self, port: int) -> bool:
+        unit = self.systemd.at_port(port)
+        if port in self.ports and unit in self.systemd.asleep:
+            self.systemd.die(unit)
+        return bool(unit) and port in self.ports and self.systemd.behaviour(unit) not in ("unhealthy", "503")
+
+    def remove(self, port: int) -> None:
+        self._did(f"remove {port}")
+        self.ports = [each for each in self.ports if each != port]
+        self._keeps_serving()
+
+    def load(self, port: int) -> int | None:
+        return 0
+
+    def hold(self) -> None:
+        self._did("hold")
+        self.held = True
+
+    def release(self) -> None:
+        self._did("release")
+        self.held = False
+        self._keeps_serving()
+
+    def backends(self) -> list[int]:
+        return list(self.ports)
+
+    def expire(self) -> bool:
+        return False
+
+    def units(self) -> list[str]:
+        return ["sglang-k26-front.service"]
 
 
 class FakeEngine:
@@ -176,17 +283,41 @@ class FakeEngine:
     def ask(self, method: str, path: str, body: Any = None, seconds: float = 5) -> Answer:
         if self.behaviour == "down":
             return Answer(REFUSED, b"")
+        if path in ("/release_memory_occupation", "/resume_memory_occupation"):
+            return self._occupy(path.startswith("/release"))
+        if path == "/health" and self._dies_of_work():
+            return Answer(SILENT, b"")
         return Answer(503 if self.behaviour == "503" else 200, b"{}")
+
+    def _occupy(self, release: bool) -> Answer:
+        """Both for the first time only; what is said twice ends the engine."""
+        self.systemd.effect()
+        if self.behaviour == ("no-release" if release else "no-resume") or release == (
+            self.unit in self.systemd.asleep
+        ):
+            self.systemd.die(self.unit)
+        elif release and self.behaviour != "no-saver":
+            self.systemd.asleep.add(self.unit)
+            self.systemd.slept.add(self.unit)
+        else:
+            self.systemd.asleep.discard(self.unit)
+        return Answer(200 if self.unit in self.systemd.running else SILENT, b"null")
+
+    def _dies_of_work(self) -> bool:
+        if self.unit in self.systemd.asleep:
+            self.systemd.die(self.unit)
+        return self.behaviour == "down"
 
     def models(self) -> list[str] | None:
         return None if self.behaviour == "down" else ["other" if self.behaviour == "wrong-model" else "kimi"]
 
     def generate(self, model: str, seconds: float, tokens: int = 8, **more: Any) -> Answer:
-        if self.behaviour == "down":
+        if self._dies_of_work():
             return Answer(REFUSED, b"")
         if self.behaviour == "no-tokens":
             return Answer(200, b'{"choices":[{"text":""}],"usage":{"completion_tokens":0}}')
-        return Answer(200, b'{"choices":[{"text":"four five"}],"usage":{"completion_tokens":8}}')
+        said = b"five six" if self.behaviour == "forgets" and self.systemd.woken(self.unit) else b"four five"
+        return Answer(200, b'{"choices":[{"text":"%s"}],"usage":{"completion_tokens":8}}' % said)
 
     def running_requests(self) -> int | None:
         return 0
@@ -202,7 +333,10 @@ class FakeHost:
         self.paths: ServiceLayout = self.layout.service(SERVICE)
         self.clock = FakeClock()
         self.systemd = FakeSystemd(self.layout, self.clock)
-        self.ports = Ports(self.systemd, FakeGpus(), self.clock)  # type: ignore[arg-type]
+        gpus = FakeGpus()
+        gpus.systemd = self.systemd
+        self.front = FakeFront(self.systemd)
+        self.ports = Ports(self.systemd, gpus, self.clock)  # type: ignore[arg-type]
         self.store = Store(self.paths)
         archive = root / "agent.pyz"
         archive.write_bytes(b"agent")
@@ -214,16 +348,24 @@ class FakeHost:
         monkeypatch.setattr(machine, "listening", lambda first, last: {})
         monkeypatch.setattr(checks, "find_engine", lambda python: {"version": "0.5.10"})
         monkeypatch.setattr(checks, "FREE_BYTES", 0)
+        monkeypatch.setattr(bytecode, "count", lambda python: None)
         monkeypatch.setattr(readiness, "listeners", lambda port: {1} if self.systemd.running else set())
         for module in (start, readiness):
             monkeypatch.setattr(module, "port_strangers", lambda port, unit: [])
         monkeypatch.setattr(readiness, "of_unit", lambda unit: [])
         monkeypatch.setattr(readiness, "bytes_read", lambda pids: 0)
         monkeypatch.setattr(stop, "family", lambda unit, runs: [])
+        monkeypatch.setattr(sleep, "family", lambda unit, runs: [pid_of(unit)])
+        monkeypatch.setattr(Transaction, "front", lambda tx, a: self.front)
+        monkeypatch.setattr(weights, "serving", lambda held: held["unit_name"] in self.systemd.running)
 
     def request(self, profile: str, behaviour: str = "good", **more: Any) -> dict[str, Any]:
         unit = f"sglang-{SERVICE}-{profile}.service"
-        text = f"# behaviour={behaviour}\n[Service]\n"
+        own = more.pop("activation", {})
+        port, weights = own.get("port", PORT), own.get("weights")
+        text = f"# behaviour={behaviour}\n# port={port}\n[Service]\n"
+        text += f"# weights={weights['unit_name']}\n" if weights else ""
+        text += "# gib=40\n" if own.get("memory_saver") else ""
         activation = {
             "unit_name": unit,
             "service": SERVICE,
@@ -250,8 +392,15 @@ class FakeHost:
                 "restore_ready_seconds": None,
             },
             "soak": {"seconds": 0, "streaming": False, "constrained": False, "long_prompt": False},
+            **own,
         }
-        files = [{"path": f"/etc/systemd/system/{unit}", "mode": 0o644, "content": text, "secret": False}]
+        texts = {unit: text}
+        for shared in filter(None, (weights, own.get("front"))):
+            texts[shared["unit_name"]] = "# behaviour=good\n[Service]\n"
+        files = [
+            {"path": f"/etc/systemd/system/{name}", "mode": 0o644, "content": each, "secret": False}
+            for name, each in texts.items()
+        ]
         return {
             "transaction": hashlib.md5(f"{profile}{self.systemd.calls}".encode()).hexdigest(),
             "service": SERVICE,
@@ -288,4 +437,5 @@ class FakeHost:
 
     def serving(self) -> list[str]:
         """The engine units that run."""
-        return sorted(unit for unit in self.systemd.running if unit.startswith("sglang-"))
+        engines = (unit for unit in self.systemd.running if unit.startswith("sglang-"))
+        return sorted(unit for unit in engines if not unit.endswith(("-weights.service", "-front.service")))

@@ -99,7 +99,7 @@ def test_the_old_service_serves_while_the_disk_still_refuses(
     host.begin(host.request("pp8", "exits"))
     served: list[list[str]] = []
     real = durable._write
-    trouble = Trouble(host, 8, 1000.0)
+    trouble = Trouble(host, 9, 1000.0)
 
     def write(*args: Any) -> None:
         if trouble.now:

@@ -222,7 +222,7 @@ def test_killed_after_every_durable_write_it_ends_well(
         host.switch("tp8")
         host.begin(host.request("pp8", behaviour))
         with monkeypatch.context() as patch:
-            writes = _killing_writes(patch, nth)
+            writes = killing_writes(patch, nth)
             with contextlib.suppress(Killed):
                 host.run()
         if writes[0] < nth:
@@ -234,7 +234,7 @@ def test_killed_after_every_durable_write_it_ends_well(
     assert nth > 20
 
 
-def _killing_writes(patch: pytest.MonkeyPatch, nth: int) -> list[int]:
+def killing_writes(patch: pytest.MonkeyPatch, nth: int) -> list[int]:
     from deployer.agent import durable
 
     writes = [0]

@@ -74,6 +74,7 @@ def hosts() -> Iterator[Lab]:
 def test_the_commands_of_a_page_work(page: Document, hosts: Lab, tmp_path: Path) -> None:
     folder = tmp_path / "my"
     folder.mkdir()
+    (tmp_path / "docs").symlink_to(ROOT / "docs")  # recordings that a page shows
     tutorial = next(each for each in PAGES if each.name == "docs/tutorial.md")
     for name, text in (page.files or tutorial.files).items():
         (folder / name).write_text(text.replace("/models/Kimi-K2.6", "/models/k26"))

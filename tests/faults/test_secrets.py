@@ -132,8 +132,31 @@ def everything_done(stage: Stage, service: Service) -> list[Ran]:
         stage.deploy("doctor", "--debug"),
         service.switch("pp2"),
         service.deploy("rollback", "-y", "--debug"),
+        *measured(stage, service),
         service.deploy("prune", "--keep", "2", "-y"),
     ]
+
+
+def measured(stage: Stage, service: Service) -> list[Ran]:
+    """The verbs that write recordings and reports on the controller."""
+    load = ("--concurrency", "2", "--requests", "6", "--output-tokens", "8", "--no-warm-up")
+    files = ("--csv", str(stage.folder / "bench.csv"), "--vllm-json", str(stage.folder / "vllm"))
+    return [
+        service.deploy(
+            "bench", *load, *files, "--observe", "--report", str(stage.folder / "bench.html"), "--debug"
+        ),
+        service.deploy("trial", "--profiles", "tp1,tp2,fails", *load, "-y", "--debug", timeout=240),
+        service.deploy("compare", "tp1", "tp2", "--report", str(stage.folder / "compare.html")),
+        service.deploy("observe", "--seconds", "2", "--html", str(stage.folder / "observe.html")),
+    ]
+
+
+def left_here(stage: Stage) -> dict[Path, bytes]:
+    """Every file that the commands have left on this machine, but the key's own."""
+    found = [
+        path for path in stage.folder.rglob("*") if path.is_file() and stage.inventory not in path.parents
+    ]
+    return {path: path.read_bytes() for path in found}
 
 
 def test_no_secret_is_where_others_read(
@@ -153,6 +176,12 @@ def test_no_secret_is_where_others_read(
     for ran in told:
         for name, word in planted.items():
             assert word not in ran.out + ran.err, name
+
+    files = left_here(stage)
+    assert {path.suffix for path in files} >= {".html", ".json", ".jsonl", ".csv"}
+    assert any(path.parent.name == "trials" and path.suffix == ".html" for path in files)
+    for path, text in files.items():
+        assert not [name for name, word in planted.items() if word.encode() in text], path
 
     places = search(stage, planted)
     own = f"/etc/deployer/{service.name}/"

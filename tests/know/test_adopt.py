@@ -195,6 +195,14 @@ def test_spellings() -> None:
     assert any("--enable could be" in text for text in found.not_understood)
 
 
+def test_an_engine_that_took_its_weights_from_a_daemon_of_somebody_elses() -> None:
+    found = read_arguments(["--tp-size", "4", "--weight-cache-mode", "client"], "0.5.17")
+    assert found.flags == {}
+    assert found.not_understood == [
+        "--weight-cache-mode client: `strategy: shared-weights` writes it, for a unit of its own"
+    ]
+
+
 def test_the_command_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "sglang-chat.service"
     path.write_text(next(case["text"] for case in CASES if case["name"] == "secrets.service"))

@@ -20,7 +20,7 @@ from deployer.patches.catalogue import load_catalogue
 HERE = Path(__file__).parent
 CASES: list[dict[str, Any]] = YAML(typ="safe").load((HERE / "logs.yaml").read_text())
 SYMPTOMS = tuple(load_catalogue())
-# Real journals of SGLang 0.5.23 (CPU) and 0.5.12 (three hosts, one H200 each): file -> cause, permanent, rank.
+# Real journals of SGLang 0.5.23 (CPU), 0.5.12 (three hosts, one H200 each) and 0.5.17 (two H200s): file -> cause, permanent, rank.
 REAL = {
     "bad-flag": ("unknown-flag", True, ""),
     "bad-model-path": ("model-path", True, ""),
@@ -30,6 +30,7 @@ REAL = {
     "jit-rank0": ("peer-lost", False, "PP0"),
     "jit-rank1": ("jit-cache-permission", True, "PP1"),
     "jit-rank2": ("peer-lost", False, "PP2"),
+    "pp2-uneven": ("triton-pp", True, "PP1"),
     "healthy": ("unknown", False, ""),
 }
 
@@ -155,3 +156,26 @@ def test_rules_are_in_order() -> None:
     for weak in ("scheduler-killed", "python-error", "peer-lost", "warm-up-failed", "no-response"):
         assert causes.index(weak) > causes.index("nccl-error")
     assert all(rule.hint for rule in load_rules())
+
+
+@pytest.mark.parametrize(
+    ("line", "cause", "permanent"),
+    [
+        ("[IpcModelLoader] Weight cache daemon (pid=7) died while this engine holds its weights via CUDA IPC.",
+         "weights-daemon-died", False),
+        ("RuntimeError: [IpcModelLoader] Daemon socket exists at /tmp/a.sock but refused the connection. The daemon",
+         "weights-daemon-silent", False),
+        ("RuntimeError: [IpcModelLoader] Daemon config mismatch!", "weights-differ", True),
+        ("sglang.srt.weight_cache.protocol.UnsupportedQuantForIPCError: [weight_cache:client] quantization method "
+         "'awq_marlin' is not verified for CUDA IPC zero-copy weight sharing. Its", "weights-not-shareable", True),
+        ("ValueError: Pointer argument (at 0) cannot be accessed from Triton (cpu tensor?)", "asked-while-asleep", False),
+        ("AssertionError: release_memory_occupation should be called only when server is idle.",
+         "released-while-busy", False),
+    ],
+)  # fmt: skip
+def test_shared_weights_and_sleep(line: str, cause: str, permanent: bool) -> None:
+    """Lines of SGLang 0.5.17; what follows from the death of a scheduler is weaker."""
+    start = "[2026-01-02 03:04:05 TP0] Load weight begin. avail mem=90.00 GB"
+    after = "[2026-01-02 03:04:06] Subprocess scheduler_0 (pid=8) crashed with exit code -9."
+    found = diagnose([start, line, after])[0]
+    assert (found.cause, found.permanent) == (cause, permanent)

@@ -58,7 +58,7 @@ class Container:
             f"--machine={state.name}.{host.name}", f"--hostname={host.name}", f"--uuid={host.machine_id}",
             f"--network-namespace-path={namespace_file(state.name, host.name)}", "--capability=CAP_NET_ADMIN",
             "--link-journal=no", "--resolv-conf=off", "--timezone=off", "--console=read-only",
-            "--kill-signal=SIGRTMIN+4", *(f"--bind-ro={bind}" for bind in state.binds),
+            "--kill-signal=SIGRTMIN+4", *(f"{_bind(bind)}={bind}" for bind in state.binds),
         ]  # fmt: skip
 
     @property
@@ -136,6 +136,11 @@ class Container:
     @staticmethod
     def _is(file: Path, word: str) -> bool:
         return file.read_text().strip() == word
+
+
+def _bind(path: str) -> str:
+    """Devices are written to; everything else that a host is shown stays as it is."""
+    return "--bind" if path.startswith("/dev/") else "--bind-ro"
 
 
 def hierarchies() -> list[Path]:

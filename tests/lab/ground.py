@@ -50,8 +50,8 @@ class Layer:
         (self.folder(str(Path(path).parent)) / Path(path).name).symlink_to(target)
 
 
-def lay_common(top: Path, base: Path, public_key: str, gpus: int, engines: Mapping[str, str]) -> None:
-    """Keys of every account, the stand-in engines, the stand-in nvidia-smi and the model."""
+def lay_common(top: Path, base: Path, public_key: str, gpus: int | None, engines: Mapping[str, str]) -> None:
+    """Keys of every account, the stand-in engines with their model, and the stand-in nvidia-smi."""
     top.mkdir()
     layer = Layer(top, base)
     for user, (home, uid) in _accounts(base).items():
@@ -60,8 +60,10 @@ def lay_common(top: Path, base: Path, public_key: str, gpus: int, engines: Mappi
         assert user in LOGINS
     for folder, version in engines.items():
         install_engine(layer, folder.lstrip("/"), version)
-    install_nvidia_smi(layer, gpus)
-    install_model(layer, "models/k26")
+    if gpus is not None:
+        install_nvidia_smi(layer, gpus)
+    if engines:
+        install_model(layer, "models/k26")
 
 
 def _accounts(base: Path) -> dict[str, tuple[str, int]]:

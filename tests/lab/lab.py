@@ -36,11 +36,12 @@ INOTIFY: Final = Path("/proc/sys/fs/inotify/max_user_instances")
 INOTIFY_WANTED: Final = 2048
 
 
-def unavailable() -> str:
-    """Why this machine or user cannot have a lab; empty when it can."""
+def unavailable(*, build: bool = True) -> str:
+    """Why this machine or user cannot have a lab; empty when it can. `build`: with a base that is made here."""
     if os.geteuid():
         return "the lab needs root (network namespaces, overlay mounts, systemd-nspawn)"
-    packages = [package for tool, package in TOOLS.items() if shutil.which(tool) is None]
+    tools = TOOLS if build else {tool: package for tool, package in TOOLS.items() if tool != "mmdebstrap"}
+    packages = [package for tool, package in tools.items() if shutil.which(tool) is None]
     if packages:
         return f"the lab needs: apt-get install -y --no-install-recommends {' '.join(packages)}"
     return ""
@@ -60,18 +61,23 @@ class Lab:
         name: str,
         hosts: Sequence[str] = ("ct200",),
         *,
-        gpus: int = 8,
+        gpus: int | None = 8,
         binds: Sequence[str] = (),
         engines: Mapping[str, str] = ENGINES,
         inventory: Path | None = None,
         owner: int | None = None,
         disk_mib: int = 4096,
         suite: str = SUITE,
+        base: Path | None = None,
     ) -> Lab:
-        """Boot the hosts; with `owner`, `down --stale` removes the lab once that process is dead."""
-        if reason := unavailable():
+        """Boot the hosts; with `owner`, `down --stale` removes the lab once that process is dead.
+
+        With a `base` of somebody else's making and no `engines`, hosts have nothing of ours but their names and keys;
+        `gpus=None` leaves the base's own nvidia-smi.
+        """
+        if reason := unavailable(build=base is None):
             raise LabUnavailableError(reason)
-        base = ensure_base(suite)
+        base = base or ensure_base(suite)
         network.forbid_leaks()
         if int(INOTIFY.read_text()) < INOTIFY_WANTED:
             INOTIFY.write_text(str(INOTIFY_WANTED))
@@ -92,7 +98,7 @@ class Lab:
         return cls(load_state(name))
 
     def _prepare(
-        self, base: Path, gpus: int, engines: Mapping[str, str], inventory: Path | None, disk_mib: int
+        self, base: Path, gpus: int | None, engines: Mapping[str, str], inventory: Path | None, disk_mib: int
     ) -> None:
         folder, disk = self._state.folder, self._state.folder / "disk"
         disk.mkdir()
@@ -104,7 +110,7 @@ class Lab:
         (folder / "known_hosts").write_text("".join(known))
         self.ssh_config.write_text(self._ssh_config_text())
         if inventory is not None:
-            write_inventory(inventory, self._state, self.key, gpus)
+            write_inventory(inventory, self._state, self.key, gpus or 0)
             self._state.inventory = str(inventory.absolute())
         network.build(self._state)
 

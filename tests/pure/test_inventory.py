@@ -50,7 +50,7 @@ def test_every_mistake_is_told_at_its_line(tmp_path: Path) -> None:
             tensor_parallel: 1.5
             memory_fraction: 1.5
             cuda_graphs: maybe
-            strategy: sleep
+            strategy: fast
             flags:
               --foo: 1
         """,
@@ -62,7 +62,8 @@ def test_every_mistake_is_told_at_its_line(tmp_path: Path) -> None:
         "profiles.yaml:3: profiles.tp8.tensor_parallel: must be a whole number, not 1.5",
         "profiles.yaml:4: profiles.tp8.memory_fraction: must be less than 1.0, not 1.5",
         "profiles.yaml:5: profiles.tp8.cuda_graphs: must be off, on or {max_batch: N}, not 'maybe'",
-        "profiles.yaml:6: profiles.tp8.strategy: 'sleep' is not built yet; use 'stop-first' or 'auto'",
+        "profiles.yaml:6: profiles.tp8.strategy: must be 'auto', 'shared-weights', 'side-by-side', 'sleep' or "
+        "'stop-first', not 'fast'",
         "profiles.yaml:8: profiles.tp8.flags.--foo: '--foo' must be a flag in full, in lower case, "
         "without the leading '--'",
         "services.yaml:2: services.chat.model_path: is required",

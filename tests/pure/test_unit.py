@@ -227,7 +227,7 @@ def test_the_same_input_gives_the_same_bundle(tmp_path: Path) -> None:
 
 def test_defaults_of_the_activation(tmp_path: Path) -> None:
     found = render_bundle(desired(tmp_path)).activation
-    assert (found.engine_version, found.drain_seconds, found.strategy) == ("0.5.18", 120, "stop-first")
+    assert (found.engine_version, found.drain_seconds, found.strategy) == ("0.5.18", 120, "auto")
     assert found.deadlines.model_dump() == {
         "ready_seconds": None, "stop_seconds": 210, "gpu_release_seconds": 120, "stall_seconds": 900,
         "restore_ready_seconds": None,

@@ -244,6 +244,7 @@ class Service:
         def ask() -> tuple[int, bytes]:
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
             headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+            headers |= {"Content-Type": "application/json"} if body else {}
             try:
                 connection.request(method, path, json.dumps(body) if body else None, headers)
                 response = connection.getresponse()

@@ -13,7 +13,7 @@ from tests.switch.stage import Ran, Service, Stage
 
 pytestmark = pytest.mark.lab
 
-STEPS = ["check", "drain", "stop", "start", "ready", "soak", "commit"]
+STEPS = ["check", "prefetch", "drain", "stop", "start", "ready", "soak", "commit"]
 
 
 def test_first_switch_then_second_then_nothing_to_do(stage: Stage, new_service: NewService) -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from .engine.standin.releases import Release
 from .sources import server_args, triton_backend
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def install_engine(layer: Layer, folder: str, version: str) -> None:
     layer.link(f"{folder}/bin/python", python)
     packages = f"{folder}/lib/{python}/site-packages"
     for source in sorted((HERE / "engine").rglob("*.py")):
+        if "weight_cache" in source.parts and not Release(version).since("0.5.17"):
+            continue
         layer.file(f"{packages}/sglang/{source.relative_to(HERE / 'engine')}", source.read_bytes())
     docstring = '"""The release that this stand-in stands in for."""\n\n'
     layer.file(f"{packages}/sglang/version.py", f'{docstring}__version__ = "{version}"\n')

@@ -3,7 +3,8 @@
 
 /run/standin-nvidia-smi/hang makes it hang, /run/standin-nvidia-smi/fail makes it exit 9.
 /etc/standin-gpus says how many GPUs there are; /run/standin-nvidia-smi/missing-GPU loses one.
-/run/standin-nvidia-smi/scene.json plays a load: {"GPU": {"field": [mean, deviation]}}, noise included.
+/run/standin-nvidia-smi/scene.json plays a load: {"GPU": {"field": [mean, deviation]}}, noise included;
+{"wave": [period, busy seconds]} beside the GPUs lets every use fall to a twentieth between bursts, by the wall clock.
 """
 
 from __future__ import annotations
@@ -75,14 +76,16 @@ def played(gpu: int) -> Gpu:
     """What a scene says of a GPU instead: a number around the mean, never below zero, a share never above 100."""
     try:
         with open(f"{FAULTS}/scene.json") as file:
-            scene = json.load(file).get(str(gpu), {})
+            whole = json.load(file)
     except (OSError, ValueError):
         return {}
+    period, busy = whole.get("wave", (1.0, 1.0))
+    working = 1.0 if time.time() % period < busy else 0.05
     found: Gpu = {}
-    for field, (mean, deviation) in scene.items():
+    for field, (mean, deviation) in whole.get(str(gpu), {}).items():
         value = max(0.0, random.gauss(mean, deviation))
         if field.startswith("utilization"):
-            found[field] = (min(100, round(value)), " %")
+            found[field] = (min(100, round(value * working)), " %")
         elif field.startswith("power"):
             found[field] = (f"{value:.2f}", " W")
         elif "reasons" in field:

@@ -12,6 +12,9 @@ Variables that make it slow, fast or broken (all optional):
   STANDIN_PORT_HANG_SECONDS=5         how long it hangs when its port is taken
   STANDIN_GPU_RELEASE_SECONDS=0.3     how long GPU memory stays taken after a process was seen dead
   STANDIN_WEIGHTS_GIB                 of the whole model; default 560, at most 75 % of the GPUs used
+  STANDIN_RELEASE_SECONDS=0.3         /release_memory_occupation; the real one took 4 s for 8 GB
+  STANDIN_RESUME_SECONDS=0.1          /resume_memory_occupation; the real one took 1 s for 8 GB
+  STANDIN_DAEMON_POLL_SECONDS=5       how often a client looks whether its weight cache daemon lives
   STANDIN_LOG_MEGABYTES=0             log lines while loading
   STANDIN_LOG_GARBAGE=1               invalid UTF-8, control bytes and a line of 1 MB while loading
   STANDIN_OCCUPANCY=0.9,0.8           `fwd occupancy` of each stage's decode lines, as the real timer logs it
@@ -40,6 +43,8 @@ KIND (also as a line `KIND [WORD]` of /etc/standin-fail, for engines with WORD a
   nccl-error           a rank cannot reach the others while torch.distributed starts
   garbage              generates one sign over and over
   orphan               leaves a process behind that holds GPU memory and survives it
+  daemon-exit, daemon-hang       the weight cache daemon dies, or stops, while it loads
+  release-exit, resume-exit      a scheduler dies of giving its memory back, or of taking it again
 The pipeline bug is not among them: it is in srt/layers/attention/triton_backend.py, as in the release.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import threading
@@ -83,6 +84,9 @@ class Engine:
         self.broken = threading.Event()  # a scheduler died: no token will ever come again
         self.saw_request = threading.Event()
         self.last_output = 0.0
+        self.channels: list[int] = []  # to every scheduler
+        self.asleep = self.garbled = False
+        self.memory = threading.Lock()
         self.running: set[Request] = set()
         self.waiting: deque[Request] = deque()
         self.totals = {"requests": 0, "prompt": 0, "generated": 0}
@@ -103,6 +107,8 @@ class Engine:
         """The pieces of the answer as they come; `request` tells how far it is."""
         self.saw_request.set()
         self._check(request)
+        if self.asleep:  # a batch without its memory ends the scheduler, and that all of it
+            self.tell_schedulers({"do": "forward"})
         try:
             self._wait_for_turn(request)
             yield from self._tokens(request)
@@ -112,6 +118,22 @@ class Engine:
                 if request in self.waiting:
                     self.waiting.remove(request)
                 self._change.notify_all()
+
+    def occupy(self, what: str, tags: list[str] | None) -> None:
+        """Release or resume memory on every rank; whoever asks the schedulers something meanwhile waits."""
+        with self.memory:
+            self.tell_schedulers({"do": what, "tags": tags, "idle": not self.in_flight})
+            self.asleep = what == "release" and self.args.enable_memory_saver
+
+    def tell_schedulers(self, command: dict[str, Any]) -> None:
+        """Until each has done it; one that died of it takes this process along."""
+        for channel in self.channels:
+            os.write(channel, json.dumps(command).encode())
+        for channel in self.channels:
+            answer = os.read(channel, 100)
+            while not answer:
+                time.sleep(1)
+            self.garbled = self.garbled or answer == b"garbled\n"
 
     def _check(self, request: Request) -> None:
         wanted = request.prompt_tokens + (request.max_tokens or 0)
@@ -170,7 +192,7 @@ class Engine:
     def _word(self, request: Request, number: int) -> str:
         if request.forced is not None:
             return request.pieces[number]
-        if self.options.fail == "garbage":
+        if self.options.fail == "garbage" or self.garbled:
             return "!"
         return " " * bool(number) + WORDS[number % len(WORDS)]
 

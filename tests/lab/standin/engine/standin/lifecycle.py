@@ -8,6 +8,7 @@ import json
 import os
 import select
 import signal
+import socket
 import sys
 import threading
 import time
@@ -37,6 +38,7 @@ class Lifecycle:
         self.crashed = ""
         self.model = Model(args.model_path)
         self.ranks = ranks(args, release)
+        self.channels: list[int] = []
 
     def run(self) -> None:
         """Never returns; ends as the real one ends."""
@@ -51,6 +53,7 @@ class Lifecycle:
         engine.stages = [Log(rank.label) for rank in self.ranks if rank.tp == 0 and rank.dp == 0]
         engine.max_total_num_tokens = tokens
         engine.context = self.args.context_length or self.model.context
+        engine.channels = self.channels
         self.engine = engine
         self._serve()
         threading.Thread(target=self._warm_up, daemon=True).start()
@@ -60,14 +63,16 @@ class Lifecycle:
         """Fork every rank and the detokenizer; the reading ends of the ranks' pipes."""
         parent, readers = os.getpid(), {}
         for rank in self.ranks:
-            reader, writer = os.pipe()
+            ours, theirs = socket.socketpair()
             pid = self._fork()
             if not pid:
+                ours.close()
                 run_scheduler_process(
-                    self.args, rank, len(self.ranks), self.release, self.options, writer, parent
+                    self.args, rank, len(self.ranks), self.release, self.options, theirs.detach(), parent
                 )
-            os.close(writer)
-            readers[reader] = rank
+            theirs.close()
+            self.channels.append(ours.detach())
+            readers[self.channels[-1]] = rank
             self.children[pid] = f"scheduler_{rank.number}"
         pid = self._fork()
         if not pid:

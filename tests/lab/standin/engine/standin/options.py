@@ -9,7 +9,7 @@ FAIL_FILE = "/etc/standin-fail"
 KIND_NAMES = """
 exit-1 exit-0 crash-loop import-error hang-before-port hang-after-port hang-distributed health-503 port-late
 no-tokens empty-text wrong-model die-after-ready scheduler-killed ignore-sigterm self-kill oom oom-graph kv-no-room
-nccl-error garbage orphan
+nccl-error garbage orphan daemon-exit daemon-hang release-exit resume-exit
 """
 KINDS = KIND_NAMES.split()
 
@@ -29,6 +29,9 @@ class Options:
         self.port_hang_seconds = _number("PORT_HANG_SECONDS", 5.0)
         self.gpu_release_seconds = _number("GPU_RELEASE_SECONDS", 0.3)
         self.weights_gib = _number("WEIGHTS_GIB", 0.0)
+        self.release_seconds = _number("RELEASE_SECONDS", 0.3)
+        self.resume_seconds = _number("RESUME_SECONDS", 0.1)
+        self.daemon_poll_seconds = _number("DAEMON_POLL_SECONDS", 5.0)
         self.log_megabytes = _number("LOG_MEGABYTES", 0.0)
         self.log_garbage = os.environ.get("STANDIN_LOG_GARBAGE", "") == "1"
         self.occupancy = [float(word) for word in os.environ.get("STANDIN_OCCUPANCY", "").split(",") if word]

@@ -15,7 +15,8 @@ from .generation import Engine, Refused
 from .logs import Log
 
 GENERATING = ("/generate", "/v1/completions", "/v1/chat/completions")
-ADMIN = ("/flush_cache", "/abort_request", "/freeze_gc")
+MEMORY = {"/release_memory_occupation": "release", "/resume_memory_occupation": "resume"}
+ADMIN = ("/flush_cache", "/abort_request", "/freeze_gc", *MEMORY)
 HEALTH = ("/health", "/health_generate")
 
 
@@ -71,6 +72,8 @@ class Handler(BaseHTTPRequestHandler):
                 self._empty(self._health(path))
             elif path in GENERATING and self.command == "POST":
                 self._generate(path, body)
+            elif path in MEMORY:
+                self._occupy(MEMORY[path], body)
             else:
                 self._inform(path)
         except Refused as refused:
@@ -101,7 +104,17 @@ class Handler(BaseHTTPRequestHandler):
             return 503
         return information.await_output(engine)
 
+    def _occupy(self, what: str, raw: bytes) -> None:
+        if not raw:
+            self._json(422, {"detail": [{"type": "missing", "loc": ["body"], "msg": "Field required"}]})
+            return
+        self.server.engine.occupy(what, json.loads(raw).get("tags"))
+        self._json(200, None)
+
     def _inform(self, path: str) -> None:
+        if path in ("/server_info", "/get_server_info"):  # answered by the schedulers, when they have time
+            with self.server.engine.memory:
+                pass
         status, answer = information.answer(self.server.engine, path)
         if isinstance(answer, str):
             self._send(status, answer.encode(), "text/plain; version=0.0.4; charset=utf-8")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import signal
 import time
 import traceback
 
-from ...standin import gpus, model
+from ...standin import cache, gpus, model
 from ...standin.logs import Log, flood, garbage, write
 from ...standin.options import Options
 from ...standin.process import die_with_parent, set_title
@@ -46,9 +47,11 @@ class Scheduler:
         self.args, self.rank, self.count, self.release, self.options = args, rank, count, release, options
         self.log = Log(rank.label)
         self.max_total_num_tokens = 0
-        self.held = 0
+        self.held = self.weights = self.cache = 0
+        self.asleep: set[str] = set()
         self.model = model.Model(args.model_path)
         self.gpu = rank.gpu
+        self.others = gpus.used_mib(self.gpu)
         self.init_torch_distributed()
         self.load_model()
         self.init_memory_pool()
@@ -101,11 +104,14 @@ class Scheduler:
             )
         weights = model.weights_mib(self.options, self.count)
         began = time.monotonic()
+        if getattr(self.args, "weight_cache_mode", "off") == "client" and self._from_daemon(began):
+            return
         shards = self.model.shards
         self._progress(0, len(shards), began)
         for number in range(1, len(shards) + 1):
             self._pass(0.5 / len(shards))
             self._take(weights // len(shards))
+            self.weights += weights // len(shards)
             self._progress(number, len(shards), began)
         if self.options.log_garbage and self.rank.number == 0:
             garbage(self.log)
@@ -115,6 +121,25 @@ class Scheduler:
         dtype = "" if self.release.since("0.5.20") else "dtype=torch.bfloat16, "
         usage = f"avail mem={self._avail()}, mem usage={weights / 1024:.2f} GB."
         self.log(f"Load weight end. {elapsed}type={self.model.architecture}, {dtype}{usage}")
+
+    def _from_daemon(self, began: float) -> bool:
+        """The daemon's weights: no memory of ours, and no loading; False where there is no daemon."""
+        number = self.args.tp_size * self.rank.pp + self.rank.tp
+        path = self.args.weight_cache_socket or cache.paths(number)[0]
+        wanted = cache.fingerprint(self.args, self.model, self.release, self.rank.pp, self.rank.tp)
+        pid = cache.fetch(path, wanted)
+        if pid is None:
+            self.log(
+                "[IpcModelLoader] Weight cache not available or config mismatch, falling back to disk load"
+            )
+            return False
+        cache.watch(pid, self.options, self.log)
+        total = f"total={time.monotonic() - began:.2f}s"
+        self.log(f"[IpcModelLoader] Loaded model via IPC (mode=client), {total}")
+        self.log(
+            f"Load weight end. elapsed=0.03 s, type={self.model.architecture}, avail mem={self._avail()}"
+        )
+        return True
 
     def _progress(self, done: int, total: int, began: float) -> None:
         if self.rank.number:
@@ -136,7 +161,8 @@ class Scheduler:
 
     def init_memory_pool(self) -> None:
         fraction = self.args.mem_fraction_static or 0.88
-        room = int(gpus.TOTAL_MIB * float(fraction)) - self.held
+        # A share of what was free at the start: others on the GPU, a daemon with the weights too, leave less of it.
+        room = int((gpus.TOTAL_MIB - self.others) * float(fraction)) - self.held
         if room <= 0 or self._fails("kv-no-room"):
             current = f" Current value: self.server_args.mem_fraction_static={fraction}" * self.release.since(
                 "0.5.9"
@@ -151,14 +177,15 @@ class Scheduler:
         # Every stage holds as many tokens as the one with the most layers can.
         tokens = (room << 20) // (max(counts) * model.KV_BYTES_PER_TOKEN_AND_LAYER)
         self.max_total_num_tokens = min(tokens, self.args.max_total_tokens or tokens)
-        cache = self.max_total_num_tokens * here * model.KV_BYTES_PER_TOKEN_AND_LAYER
+        size = self.max_total_num_tokens * here * model.KV_BYTES_PER_TOKEN_AND_LAYER
         self._pass(0.1)
-        self._take(cache >> 20)
+        self.cache = size >> 20
+        self._take(self.cache)
         if self.release.since("0.5.3") and not self.release.since("0.5.13"):
             self.log("Using KV cache dtype: torch.bfloat16")
         dtype = "dtype: torch.bfloat16, " if self.release.since("0.5.18") else ""
         self.log(
-            f"KV Cache is allocated. {dtype}#tokens: {self.max_total_num_tokens}, KV size: {cache / 2**30:.2f} GB"
+            f"KV Cache is allocated. {dtype}#tokens: {self.max_total_num_tokens}, KV size: {size / 2**30:.2f} GB"
         )
         self.log(f"Memory pool end. avail mem={self._avail()}")
         self.pool = MLATokenToKVPool(self.max_total_num_tokens, sum(counts[: self.rank.pp]), here)
@@ -193,6 +220,38 @@ class Scheduler:
             f"Capture {what} end. {told}mem usage=0.00 GB{', ' if new else '. '}avail mem={self._avail()}."
         )
 
+    # -- sleep
+
+    def obey(self, command: dict[str, object]) -> bool:
+        """Do what the main process asks; whether the weights are still what they were."""
+        what = command["do"]
+        tags = set(command.get("tags") or ("weights", "kv_cache", "cuda_graph"))  # type: ignore[call-overload]
+        if what == "forward":
+            raise ValueError(
+                "Pointer argument (at 0) cannot be accessed from Triton (cpu tensor?)\n"
+                "  in write_req_to_token_pool_triton"
+            )
+        if "weights" in tags and getattr(self.args, "weight_cache_mode", "off") != "off":
+            raise RuntimeError(
+                f"[weight_cache] {what}_memory_occupation of model weights is not supported while the weight "
+                "cache is active"
+            )
+        if self._fails(f"{what}-exit"):
+            raise RuntimeError("CUDA error: out of memory in torch_memory_saver")
+        if what == "release":
+            assert command["idle"], "release_memory_occupation should be called only when server is idle."
+        elif not tags <= self.asleep:
+            raise KeyError(sorted(tags - self.asleep)[0])
+        saver = self.args.enable_memory_saver  # without it there is nothing that could pause
+        time.sleep(self.options.release_seconds if what == "release" else self.options.resume_seconds)
+        self.asleep = self.asleep | tags if what == "release" else self.asleep - tags
+        sizes = {"weights": self.weights, "kv_cache": self.cache}
+        moved = sum(sizes.get(tag, 0) for tag in tags) if saver else 0
+        self._take(-moved if what == "release" else moved)
+        return not (
+            "weights" in tags and saver and not getattr(self.args, "enable_weights_cpu_backup", False)
+        )
+
     def report(self) -> None:
         if self.rank.tp:
             return
@@ -224,6 +283,9 @@ def run_scheduler_process(
     try:
         scheduler = Scheduler(args, rank, count, release, options)
         os.write(ready, f"{scheduler.max_total_num_tokens}\n".encode())
+        while words := os.read(ready, 4096):
+            whole = scheduler.obey(json.loads(words))
+            os.write(ready, b"whole\n" if whole else b"garbled\n")
         while True:
             signal.pause()
     except Exception:

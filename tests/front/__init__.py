@@ -1,0 +1,1 @@
+"""The front with the real sglang-router, real systemd and stand-in engines."""

@@ -1,0 +1,89 @@
+"""Memory when weights are shared: an engine sees only what their holder leaves, and two caches must fit beside each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from deployer.planning.memory.beside import beside_a_sleeper, crowding, shared_room, tokens_for_two
+from deployer.planning.memory.verdict import plan_memory
+from deployer.schema.memory import GIB, Checkpoint, MemoryPlan, Place
+from deployer.schema.profile import Profile
+from tests.pure.strategies.scene import m16
+
+WEIGHTS_GIB = 7.562  # 8.12 GB
+CELL = 16 * 2 * 16 * 128 * 2  # layers x (key + value) x heads x their size x bytes
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    return Checkpoint.model_validate(m16(tmp_path_factory.mktemp("m16")))
+
+
+def place(free_gib: float) -> Place:
+    return Place(gpus=(0,), total_bytes=140 * GIB, free_bytes=(int(free_gib * GIB),), source="as told")
+
+
+def profile(fraction: float, **more: object) -> Profile:
+    return Profile.model_validate({"name": "p", "memory_fraction": fraction, **more})
+
+
+def planned(checkpoint: Checkpoint, fraction: float, free_gib: float, **more: object) -> MemoryPlan:
+    return plan_memory(profile(fraction, **more), checkpoint, place(free_gib), "0.5.17")
+
+
+def test_a_client_takes_its_share_of_what_the_weights_leave(checkpoint: Checkpoint) -> None:
+    own = planned(checkpoint, 0.5, 100)
+    client = planned(checkpoint, 0.5, 100, strategy="shared-weights")
+    assert own.max_total_tokens == pytest.approx((50 - WEIGHTS_GIB) * GIB / CELL, rel=1e-3)
+    assert client.max_total_tokens == pytest.approx((100 - WEIGHTS_GIB) * 0.5 * GIB / CELL, rel=1e-3)
+    # On the GPU are the same bytes, whichever process holds them.
+    assert client.gpus[0].weights_bytes == own.gpus[0].weights_bytes
+    assert client.gpus[0].free_bytes == own.gpus[0].free_bytes == 100 * GIB
+
+
+def test_a_small_fraction_is_enough_for_a_client(checkpoint: Checkpoint) -> None:
+    assert not planned(checkpoint, 0.3, 20).fits
+    client = planned(checkpoint, 0.3, 20, strategy="shared-weights")
+    assert client.max_total_tokens == pytest.approx((20 - WEIGHTS_GIB) * 0.3 * GIB / CELL, rel=1e-3)
+    assert not planned(checkpoint, 0.3, 7, strategy="shared-weights").fits
+
+
+@pytest.mark.parametrize(
+    ("left_gib", "limit", "enough", "said"),
+    [
+        (60, 65536, True, ""),
+        (10, 65536, True, "with 40,960 KV tokens instead of 65,536"),
+        (1.5, 65536, True, "with 6,144 KV tokens instead of 65,536"),
+        (0.5, 65536, False, "room for 2,048 KV tokens of a second one, and a whole context has 4,096"),
+        # An engine that never had room for a whole context needs no more than it had.
+        (0.5, 2048, True, ""),
+        (0, 65536, False, "room for 0 KV tokens"),
+    ],
+)
+def test_room_for_a_second_cache(
+    checkpoint: Checkpoint, left_gib: float, limit: int, enough: bool, said: str
+) -> None:
+    wanted = profile(0.5, strategy="shared-weights", flags={"max-total-tokens": limit})
+    room = shared_room(wanted, checkpoint, "0.5.17", place(left_gib), place(138))
+    assert (room.enough, said in room.sentence, bool(room.sentence)) == (enough, True, bool(said))
+
+
+def test_a_sleeper_keeps_a_little(checkpoint: Checkpoint) -> None:
+    assert beside_a_sleeper(place(100)).free_bytes == (99 * GIB,)
+    assert beside_a_sleeper(place(0.5)).free_bytes == (0,)
+
+
+def test_the_number_that_fits_twice_does_fit_twice(checkpoint: Checkpoint) -> None:
+    for fraction in (0.45, 0.9):
+        greedy = planned(checkpoint, fraction, 138, strategy="shared-weights")
+        (found,) = crowding(greedy)
+        assert found.check == "no-room-for-two"
+        limit = tokens_for_two(greedy)
+        assert f"at {limit:,} or less" in found.hint
+        limited = profile(fraction, strategy="shared-weights", flags={"max-total-tokens": limit})
+        first = plan_memory(limited, checkpoint, place(138), "0.5.17")
+        assert first.max_total_tokens == limit
+        assert list(crowding(first)) == []
+        beside = 138 - WEIGHTS_GIB - first.gpus[0].kv_bytes / GIB - 1
+        room = shared_room(limited, checkpoint, "0.5.17", place(beside), place(138))
+        assert (room.enough, room.sentence) == (True, "")

@@ -1,0 +1,284 @@
+"""`deploy switch --plan` and its kin in every situation of the downtime ladder, through the command line.
+
+To accept new words: UPDATE_GOLDEN=1 pytest tests/pure/strategies, and read the difference.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deployer.agent.standing import standing
+from deployer.cli.app import run
+from tests.pure.strategies.scene import SERVICES, Scene, m16, opened
+
+GOLDEN = Path(__file__).parent / "golden"
+SHARED = SERVICES + "    strategy: shared-weights\n"
+SLEEP = SERVICES + "    strategy: sleep\n"
+AUTO = SERVICES
+PLAIN = SERVICES.replace("    front: {kind: router}\n", "")
+OLD = SERVICES.replace("0.5.17", "0.5.12")
+SOCKET = SERVICES.replace("kind: router", "kind: socket")
+ELSEWHERE = SERVICES.replace("gpus: [0, 1]", "gpus: [2, 3]")
+FP8 = {"quantization_config": {"quant_method": "fp8"}}
+BLOCK_FP8 = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+START = {
+    "release": 2,
+    "profile": "many",
+    "strategy": "stop-first",
+    "ready_seconds": 44.0,
+    "downtime_seconds": 51.5,
+}
+BESIDE = {
+    "release": 2,
+    "profile": "many",
+    "strategy": "shared-weights",
+    "ready_seconds": 30.4,
+    "downtime_seconds": 0.0,
+}
+
+# name: (what is there, words after `switch --plan`, strategy, exit code, the words of the better rungs' reasons)
+Situation = tuple[dict[str, Any], str, str, int, dict[str, str]]
+SITUATIONS: dict[str, Situation] = {
+    "first": ({"profile": None, "services": SHARED}, "--profile few", "stop-first", 0, {}),
+    "stopped": ({"services": SHARED, "state": "failed"}, "--profile many", "stop-first", 0, {}),
+    "shared": ({"services": SHARED}, "--profile many", "shared-weights", 0, {}),
+    "shared-same-profile": (
+        {"services": SHARED.replace("0.5.17", "0.5.18"), "engine": "0.5.18", "torch": "2.9.1"},
+        "--profile few --restart", "shared-weights", 0, {},
+    ),
+    "block-fp8": ({"services": SHARED, "config": BLOCK_FP8}, "--profile many", "shared-weights", 0, {}),
+    "small-second-cache": ({"services": SHARED, "engine_gib": 100}, "--profile greedy", "shared-weights", 0, {}),
+    "measured": ({"services": SHARED, "measured": (START, BESIDE)}, "--profile many", "shared-weights", 0, {}),
+    "first-step": (
+        {"services": SHARED, "old_services": AUTO}, "--profile many --strategy auto", "stop-first", 0,
+        {"shared-weights": "release 3 holds a copy of the weights of its own"},
+    ),
+    "forbidden": (
+        {"services": SHARED, "old_services": AUTO}, "--profile many", "shared-weights", 1, {},
+    ),
+    "old-engine": (
+        {"services": OLD, "engine": "0.5.12"}, "--profile many", "stop-first", 0,
+        {"shared-weights": "first release that can is 0.5.17"},
+    ),
+    "engine-upgrade": (
+        {"services": SHARED, "old_services": OLD, "old_torch": "2.8.0"}, "--profile many --strategy auto", "stop-first", 0,
+        {"shared-weights": "release 3 runs SGLang 0.5.12"},
+    ),
+    "other-torch": (
+        {"services": SHARED, "old_torch": "2.8.0"}, "--profile many --strategy auto", "stop-first", 0,
+        {"shared-weights": "prepared by torch 2.8.0"},
+    ),
+    "other-layout": (
+        {"services": SHARED}, "--profile tp2 --strategy auto", "stop-first", 0,
+        {"shared-weights": "tensor parallelism 2 instead of 1", "side-by-side": "GPU 0"},
+    ),
+    "quantised": (
+        {"services": SHARED, "config": FP8}, "--profile many --strategy auto", "stop-first", 0,
+        {"shared-weights": "these are fp8 without blocks"},
+    ),
+    "little-gpu-memory": (
+        {"services": SHARED, "engine_gib": 129.5}, "--profile many --strategy auto", "stop-first", 0,
+        {"shared-weights": "a whole context has 4,096"},
+    ),
+    "daemon-down": (
+        {"services": SHARED, "weights_state": "failed"}, "--profile many --strategy auto", "stop-first", 0,
+        {"shared-weights": "sglang-chat-weights.service, which holds the weights, is failed"},
+    ),
+    "daemon-down-named": (
+        {"services": SHARED, "weights_state": "activating"}, "--profile many", "shared-weights", 1, {},
+    ),
+    "disjoint-gpus": (
+        {"services": ELSEWHERE, "old_services": AUTO}, "--profile tp2", "side-by-side", 0,
+        {"shared-weights": "loads its own weights"},
+    ),
+    "asleep": (
+        {"services": SLEEP, "measured": (START,)}, "--profile many", "sleep", 0,
+        {"shared-weights": "loads its own weights", "side-by-side": "release 3 holds GPU 0"},
+    ),
+    "no-host-memory": (
+        {"services": SLEEP, "host_memory_gib": 9}, "--profile many --strategy auto", "stop-first", 0,
+        {"sleep": "9.0 GiB of host memory are free, and the weights of release 3 may take"},
+    ),
+    "no-room-beside-a-sleeper": (
+        {"services": SLEEP, "held_gib": 131}, "--profile many --strategy auto", "stop-first", 1,
+        {"sleep": "beside a sleeping engine"},
+    ),
+    "not-made-to-sleep": (
+        {"services": SLEEP, "old_services": AUTO}, "--profile many", "sleep", 1, {},
+    ),
+    "no-front": (
+        {"services": PLAIN + "    strategy: shared-weights\n"}, "--profile many --strategy auto", "stop-first", 0,
+        {"shared-weights": "the service has no `front:`", "sleep": "shares its weights"},
+    ),
+    "new-front": (
+        {"services": ELSEWHERE, "old_services": PLAIN}, "--profile tp2", "stop-first", 0,
+        {"side-by-side": "listens where the clients are"},
+    ),
+    "socket": (
+        {"services": SOCKET + "    strategy: sleep\n"}, "--profile many --strategy auto", "stop-first", 0,
+        {"sleep": "leads to one engine only"},
+    ),
+    "adopted": (
+        {"services": ELSEWHERE, "old_services": PLAIN, "adopted": True}, "--profile tp2", "stop-first", 0,
+        {"side-by-side": "a unit that deploy took over"},
+    ),
+    "asked-for-less": (
+        {"services": SHARED, "measured": (START,)}, "--profile many --strategy stop-first", "stop-first", 0,
+        {"shared-weights": "stop-first was asked for"},
+    ),
+}  # fmt: skip
+Deploy = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return m16(tmp_path_factory.mktemp("m16"))
+
+
+@pytest.fixture
+def deploy(
+    model: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Deploy:
+    """`deploy` as a user runs it, towards a host in a situation."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def deploy(there: dict[str, Any], *words: str) -> tuple[int, str]:
+        scene = Scene(tmp_path, model, **there)
+        monkeypatch.setattr("deployer.hosts.client.open_host", opened(scene))
+        code = run([*words, "-i", str(scene.inventory("now", scene.services))])
+        return code, capsys.readouterr().out
+
+    return deploy
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_a_plan_names_strategy_reason_and_downtime(deploy: Deploy, name: str) -> None:
+    there, words, strategy, code, reasons = SITUATIONS[name]
+    found, said = deploy(there, "switch", "--plan", *words.split())
+    golden = GOLDEN / f"{name}.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        golden.write_text(said, encoding="utf-8")
+    assert said == golden.read_text(encoding="utf-8")
+    assert found == code
+    found, said = deploy(there, "switch", "--plan", "--json", *words.split())
+    plan = json.loads(said)
+    assert (found, plan["strategy"], plan["changes"]) == (code, strategy, True)
+    assert plan["strategy_reason"] and plan["expected_downtime_source"]
+    passed_over = {each["strategy"]: each["reason"] for each in plan["passed_over"]}
+    for better, reason in reasons.items():
+        assert reason in passed_over[better], passed_over[better]
+    errors = [finding["check"] for finding in plan["findings"] if finding["severity"] == "error"]
+    assert bool(errors) == (code == 1)
+
+
+def plan_of(deploy: Deploy, there: dict[str, Any], *words: str) -> dict[str, Any]:
+    """The JSON answer of a plan that has no error."""
+    code, said = deploy(there, *words, "--plan", "--json")
+    assert code == 0, said
+    found: dict[str, Any] = json.loads(said)
+    return found
+
+
+def test_engines_take_turns_on_the_two_ports_behind_the_front(deploy: Deploy) -> None:
+    def told(port: int | None, *words: str) -> tuple[str, str, str]:
+        plan = plan_of(deploy, {"services": SHARED, "port": port}, "switch", "--profile", *words)
+        return plan["unit_name"], plan["argv"][plan["argv"].index("--port") + 1], plan["strategy"]
+
+    assert told(31000, "many") == ("sglang-chat-many_b.service", "32000", "shared-weights")
+    assert told(32000, "many") == ("sglang-chat-many.service", "31000", "shared-weights")
+    # One after the other they stay where the front leads to.
+    assert told(32000, "many", "--strategy", "stop-first")[:2] == ("sglang-chat-many_b.service", "32000")
+    # A new release of the same profile is another unit, so that it can be up beside the old one.
+    assert told(31000, "few", "--restart") == ("sglang-chat-few_b.service", "32000", "shared-weights")
+
+
+@pytest.mark.parametrize("port", [31000, 32000])
+def test_what_serves_already_is_no_change_whichever_port_it_has(deploy: Deploy, port: int) -> None:
+    for services in (SHARED, SLEEP, AUTO):
+        there = {"services": services, "port": port, "weights_state": "failed", "host_memory_gib": 1}
+        plan = plan_of(deploy, there, "switch", "--profile", "few")
+        assert (plan["changes"], plan["findings"]) == (False, [])
+
+
+def test_a_rollback_takes_the_ladder_too(deploy: Deploy) -> None:
+    there: dict[str, Any] = {"services": SHARED, "port": 32000, "earlier": (("many", 31000), ("few", 31000))}
+    plan = plan_of(deploy, there, "rollback")
+    assert (plan["release"], plan["strategy"], plan["expected_downtime_seconds"]) == (2, "shared-weights", 0)
+    plan = plan_of(deploy, there, "rollback", "--to", "1", "--strategy", "stop-first")
+    assert (plan["strategy"], plan["expected_downtime_seconds"]) == ("stop-first", None)
+    # Without a profile to plan with, a second engine needs what the first one holds.
+    code, said = deploy({**there, "engine_gib": 70}, "rollback", "--plan")
+    assert code == 1
+    assert "has 61.6 GiB left, and the running engine holds 70.0 GiB beside the weights" in said
+    assert (
+        plan_of(deploy, {**there, "engine_gib": 70}, "rollback", "--strategy", "auto")["strategy"]
+        == "stop-first"
+    )
+
+
+def test_a_rollback_to_the_same_port_has_to_stop_first(deploy: Deploy) -> None:
+    there: dict[str, Any] = {"services": SHARED, "port": 31000, "earlier": (("many", 31000),)}
+    plan = plan_of(deploy, there, "rollback", "--strategy", "auto")
+    assert plan["strategy"] == "stop-first"
+    assert plan["passed_over"][0] == {
+        "strategy": "shared-weights", "reason": "both would listen on port 31000 of 127.0.0.1"
+    }  # fmt: skip
+
+
+def test_the_memory_plan_names_the_move_too(deploy: Deploy) -> None:
+    code, said = deploy({"services": SHARED}, "plan", "--profile", "many", "--json")
+    plan = json.loads(said)
+    assert (code, plan["fits"], plan["strategy"], plan["passed_over"]) == (0, True, "shared-weights", [])
+    assert (plan["expected_downtime_seconds"], plan["expected_downtime_source"]) == (
+        0, "the old engine serves until the new one answers; not measured here yet"
+    )  # fmt: skip
+    code, said = deploy({"services": OLD, "engine": "0.5.12"}, "plan", "--profile", "many")
+    assert (
+        "  strategy stop-first: the old engine holds the GPUs that the new one needs; new requests wait"
+        in said
+    )
+    assert "    not shared-weights: the new engine is SGLang 0.5.12, which cannot share weights" in said
+    code, said = deploy({"services": SHARED, "weights_state": "failed"}, "plan", "--profile", "many")
+    assert "  error: shared-weights is not possible: sglang-chat-weights.service, which holds" in said
+    code, said = deploy({"services": SLEEP}, "plan", "--compare", "few,tp2", "--json")
+    assert [each["strategy"] for each in json.loads(said)["plans"]] == ["sleep", "sleep"]
+    code, said = deploy({"services": SLEEP}, "plan", "--compare", "few,tp2")
+    assert "  tp2: strategy sleep: the old engine sleeps" in said
+
+
+def test_a_named_strategy_that_the_engine_release_cannot_have_is_refused_by_name(
+    deploy: Deploy,
+) -> None:
+    old = SHARED.replace("0.5.17", "0.5.12")
+    code, said = deploy(
+        {"services": old, "old_services": OLD, "engine": "0.5.12"},
+        "switch",
+        "--plan",
+        "--profile",
+        "few",
+        "--json",
+    )
+    assert code == 2
+    assert "services.yaml:10: profiles.few.strategy: shared-weights cannot be given to SGLang 0.5.12" in said
+
+
+def test_no_golden_file_is_left_over() -> None:
+    assert {file.stem for file in GOLDEN.iterdir()} == set(SITUATIONS)
+
+
+def test_what_another_version_of_deploy_released_is_not_run_beside(
+    deploy: Deploy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def older(record: dict[str, Any]) -> dict[str, Any]:
+        return standing(record) | {"front": {"kind": "router", "gone": 1}, "weights": {"unit": "x"}}
+
+    monkeypatch.setattr("tests.pure.strategies.scene.standing", older)
+    plan = plan_of(deploy, {"services": SHARED}, "switch", "--profile", "many", "--strategy", "auto")
+    assert plan["strategy"] == "stop-first"

@@ -1,0 +1,1 @@
+"""Warming a real host: real files on a real disk, real systemd, stand-in engines."""
