@@ -6,12 +6,23 @@ from typing import Any, Dict, Optional
 from .probes import REFUSED, Engine
 from .store import Store
 from .systemd import Systemd
+from .weights import serving
 
 
 def live_state(
     systemd: Systemd, store: Store, record: Optional[Dict[str, Any]], open_one: Optional[Dict[str, Any]]
 ) -> "tuple[str, str, Dict[str, str]]":
-    """serving, starting, failed, stopped or unknown - by systemd first, then by asking the engine itself."""
+    """serving, starting, failed, stopped or unknown, and why; an engine whose weights are gone dies or waits for them."""
+    state, detail, shown = _live(systemd, store, record, open_one)
+    held = None if record is None else record["activation"].get("weights")
+    if held and not serving(held):
+        detail += f"; {held['unit_name']} does not hold its weights"
+    return state, detail, shown
+
+
+def _live(
+    systemd: Systemd, store: Store, record: Optional[Dict[str, Any]], open_one: Optional[Dict[str, Any]]
+) -> "tuple[str, str, Dict[str, str]]":
     if record is None:
         return "stopped", "never deployed", {}
     activation = record["activation"]

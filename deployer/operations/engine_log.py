@@ -18,10 +18,8 @@ SHORTEST_SECONDS: Final = 10.0
 
 def checked(run: Run, channel: AgentChannel, service: str) -> Run:
     """The run with a cross-check by the journal at every level that has none."""
-    unknown = [level for level in run.levels if level.cross_check is None and level.window is not None]
-    if run.interrupted:
-        return run
-    if not unknown:
+    unknown = [level for level in run.levels if _unchecked(level)]
+    if run.interrupted or not unknown:
         return run
     asked = {"service": service, "since": _began(unknown[0]) - 60, "containing": MARK}
     lines: list[tuple[float, str]] = []
@@ -34,6 +32,12 @@ def checked(run: Run, channel: AgentChannel, service: str) -> Run:
     return run.model_copy(update={"levels": tuple(_checked(level, lines, ahead) for level in run.levels)})
 
 
+def _unchecked(level: Level) -> bool:
+    """A whole level that no counter checked; one that was cut has none either, whatever the engine counts."""
+    cut = level.judgement is not None and level.judgement.stopped_early
+    return level.cross_check is None and level.window is not None and not cut
+
+
 def _began(level: Level) -> float:
     return datetime.fromisoformat(level.started_at).timestamp()
 
@@ -41,7 +45,7 @@ def _began(level: Level) -> float:
 def _checked(level: Level, lines: Sequence[tuple[float, str]], ahead: float) -> Level:
     """A level beside the lines of its window; the host's clock may be ahead of ours."""
     window = level.window
-    if level.cross_check is not None or window is None or level.output_tokens_per_s is None:
+    if not _unchecked(level) or window is None or level.output_tokens_per_s is None:
         return level
     begin = _began(level) + ahead + window.begin_seconds
     found = decoded(lines, begin, begin + window.seconds)

@@ -26,6 +26,7 @@ OWN_NAMES = (
     "SGLANG_DG_CACHE_DIR",
     "HF_HOME",
     "CUDA_DEVICE_ORDER",
+    "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION",
     *sorted({name for preset in NCCL_PRESETS.values() for name in preset}),
 )
 
@@ -74,6 +75,15 @@ def gpu_variables(desired: Desired) -> dict[str, str]:
     return found | presets
 
 
+def sleep_variables(desired: Desired) -> dict[str, str]:
+    """For an engine that may sleep, /health says that the server lives and computes nothing (SGLang 0.5.5.post3 and later).
+
+    To compute while asleep ends it, and anybody's probe may ask. It also answers at once instead of after a second, so
+    the front has it back sooner. That it generates is what `deploy` finds out by itself before it commits.
+    """
+    return {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0"} if desired.strategy == "sleep" else {}
+
+
 def search_path(desired: Desired) -> str:
     """PATH with the engine's own tools (ninja) and nvcc, which a service does not get from a login shell."""
     tools = [desired.engine.python.rpartition("/")[0]]
@@ -89,6 +99,7 @@ def environment_of(desired: Desired, version: str, spelled: Mapping[str, str]) -
         "PYTHONUNBUFFERED": "1",
         **cache_variables(desired, version),
         **gpu_variables(desired),
+        **sleep_variables(desired),
         **(desired.profile.environment or {}),
         **spelled,
     }

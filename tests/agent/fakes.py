@@ -59,6 +59,7 @@ class FakeSystemd(Systemd):
         self.starts: dict[str, int] = {}
         self.asleep: set[str] = set()
         self.slept: set[str] = set()
+        self.killed: list[str] = []
         self.calls = 0
         self.kill_at: int | None = None
 
@@ -144,6 +145,7 @@ class FakeSystemd(Systemd):
         self._end(unit)
 
     def kill(self, unit: str) -> None:
+        self.killed.append(unit)
         self._end(unit)
 
     def _end(self, unit: str) -> None:

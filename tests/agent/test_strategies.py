@@ -380,6 +380,15 @@ def test_stop_first_lets_new_clients_wait(host: FakeHost, kind: str, first: str)
     assert names(outcome) == [*first.split(), "start", "ready", "route", "soak", "commit"]
     assert host.front.said == ["hold", f"add {A}", "release"]
     assert outcome["downtime_seconds"] is not None
+    # Drained, and nobody new can come: then there is nothing to wait for. A socket is held only after the drain.
+    assert host.systemd.killed == ([TP8] if kind == "router" else [])
+
+
+def test_one_that_still_writes_answers_is_not_killed(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.switch("tp8", activation={"front": FRONT, "port": A})
+    monkeypatch.setattr(FakeEngine, "running_requests", lambda engine: 2)
+    assert host.switch("pp8", activation={"front": FRONT, "port": A})["outcome"] == "committed"
+    assert host.systemd.killed == []
 
 
 def test_a_first_release_can_only_be_started(host: FakeHost) -> None:

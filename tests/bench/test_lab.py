@@ -135,7 +135,11 @@ def test_an_engine_without_counters_is_checked_by_its_log(place: Place) -> None:
         place.deploy("rollback", "--to", str(before[1]), "-y")
     (level,) = document["levels"]
     check = level["cross_check"]
-    assert check["source"].startswith("journal, ") and check["agrees"], check
+    assert check["source"].startswith("journal, ")
+    # The stand-in's lines tell its nominal speed, which a busy machine does not let it reach.
+    assert check["ratio"] == pytest.approx(1, abs=0.06) and check["agrees"] == (
+        abs(check["ratio"] - 1) <= 0.02
+    )
     assert check["client_tokens"] > 8 * 700  # of about 800 tokens a second
     recorded = json.loads(Path(document["recorded_at"]).read_text())
     assert recorded["levels"][0]["cross_check"] == check

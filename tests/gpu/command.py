@@ -19,7 +19,13 @@ from .pack import PARTS, pack
 from .scene import Scene, SceneError
 
 PACKED: Final = Path(".dev/gpu")
-SCENARIOS: Final = {"pipeline": pipeline.play, "trial": trial.play, "ladder": ladder.play}
+SCENARIOS: Final = {
+    "pipeline": pipeline.play,
+    "trial": trial.play,
+    "stop-first": ladder.stop_first,
+    "shared-weights": ladder.shared_weights,
+    "sleep": ladder.sleep,
+}
 VERSION: Final = "0.5.17"
 LAB: Final = "gpu"
 # Below the ports that the kernel gives to the thousands of connections of a load.

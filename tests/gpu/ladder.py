@@ -16,59 +16,61 @@ from .scene import Scene
 STOP_FIRST: Final = ("--strategy", "stop-first", "-y")
 
 
-def play(scene: Scene) -> None:
-    """About seven minutes with the real engine; what was measured goes to ladder.json."""
-    found: dict[str, Any] = {}
-    with scene.gpus_watched("gpus-ladder"):
-        for part in (_stop_first, _shared_weights, _sleep):
-            try:
-                part(scene, found)
-            finally:
-                (scene.answers / "ladder.json").write_text(json.dumps(found, indent=1))
-                scene.pack()
-    scene.deploy("status", "status", ends=None)
-    scene.deploy("history", "history", ends=None)
-
-
-def _stop_first(scene: Scene, found: dict[str, Any]) -> None:
-    """Nothing compiled and nothing read yet, against all warm; requests wait at the front meanwhile."""
+def stop_first(scene: Scene) -> None:
+    """Nothing compiled yet, against all warm; requests wait at the front meanwhile. About four minutes."""
     scene.model = "stop"
     scene.no_multicast("graphs8", "graphs16")
     scene.deploy("doctor", "doctor", "--profile", "graphs8", ends=None)
     scene.drop_page_cache()
-    found["cold"] = _account(scene, scene.deploy("cold", "switch", "--profile", "graphs8", "-y"))
-    found["warm"] = _under_load(scene, "warm", "graphs16")
+    with _kept(scene) as found:
+        found["cold"] = _account(scene, scene.deploy("cold", "switch", "--profile", "graphs8", "-y"))
+        found["warm"] = _under_load(scene, "warm", "graphs16")
 
 
-def _shared_weights(scene: Scene, found: dict[str, Any]) -> None:
-    """Old and new on the same weights; a new one that fails touches nothing."""
+def shared_weights(scene: Scene) -> None:
+    """Old and new on the same weights; a new one that fails touches nothing. About four minutes."""
     scene.model = "shared"
     scene.no_multicast("graphs8", "graphs16")
-    found["shared-first"] = _account(
-        scene, scene.deploy("shared-first", "switch", "--profile", "graphs8", *STOP_FIRST)
-    )
-    scene.deploy("shared-plan", "switch", "--profile", "graphs16", "--plan", ends=None)
-    found["shared"] = _under_load(scene, "shared", "graphs16")
-    found["shared-fails"] = _under_load(scene, "shared-fails", "no-kernels", ends=None)
-    scene.journal("journal-weights", "weights")
+    with _kept(scene) as found:
+        first = scene.deploy("shared-first", "switch", "--profile", "graphs8", *STOP_FIRST)
+        found["shared-first"] = _account(scene, first)
+        scene.deploy("shared-plan", "switch", "--profile", "graphs16", "--plan", ends=None)
+        found["shared"] = _under_load(scene, "shared", "graphs16")
+        found["shared-fails"] = _under_load(scene, "shared-fails", "no-kernels", ends=None)
+        scene.journal("journal-weights", "weights")
 
 
-def _sleep(scene: Scene, found: dict[str, Any]) -> None:
-    """The old engine asleep while the new one is tried: once the new one is killed, once it comes up."""
+def sleep(scene: Scene) -> None:
+    """The old engine asleep while the new one is tried: once the new one is killed, once it comes up. About three minutes."""
     scene.model = "sleep"
     scene.no_multicast("graphs8", "graphs16")
-    found["sleep-first"] = _account(
-        scene, scene.deploy("sleep-first", "switch", "--profile", "graphs8", *STOP_FIRST)
-    )
-    with scene.running("sleep-back", "switch", "--profile", "graphs16", "-y") as process:
-        unit = scene.wait_for_unit("sglang-random-graphs16*", lambda: process.poll() is None)
-        time.sleep(24.0 if scene.real else 0.3)  # into its start, when it holds memory of the GPU
-        found["asleep"] = scene.memory()
-        scene.host.run(["systemctl", "kill", "--signal=KILL", "--kill-whom=all", unit], check=False)
-        process.wait(120)
-    found["sleep-back"] = _account(scene, scene.document(process, "sleep-back"))
-    scene.say(f"sleep-back: exit {process.returncode}: {json.dumps(found['sleep-back'])[:600]}")
-    found["sleep"] = _under_load(scene, "sleep", "graphs16")
+    with _kept(scene) as found:
+        first = scene.deploy("sleep-first", "switch", "--profile", "graphs8", *STOP_FIRST)
+        found["sleep-first"] = _account(scene, first)
+        with scene.running("sleep-back", "switch", "--profile", "graphs16", "-y") as process:
+            unit = scene.wait_for_unit("sglang-random-graphs16*", lambda: process.poll() is None)
+            time.sleep(4.0 if scene.real else 0.3)  # into its start
+            found["asleep"] = scene.memory()
+            kill = ["systemctl", "kill", "--signal=KILL", "--kill-whom=all", unit]
+            scene.host.run(kill, check=False)
+            process.wait(120)
+        found["sleep-back"] = _account(scene, scene.document(process, "sleep-back"))
+        scene.say(f"sleep-back: exit {process.returncode}: {json.dumps(found['sleep-back'])[:600]}")
+        found["sleep"] = _under_load(scene, "sleep", "graphs16")
+    scene.deploy("history", "history", ends=None)
+
+
+@contextmanager
+def _kept(scene: Scene) -> Iterator[dict[str, Any]]:
+    """What is measured goes to ladder.json, however the scenario ends, beside that of other scenarios."""
+    path = scene.answers / "ladder.json"
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    try:
+        with scene.gpus_watched("gpus-ladder"):
+            yield found
+    finally:
+        path.write_text(json.dumps(found, indent=1))
+        scene.pack()
 
 
 def _under_load(scene: Scene, name: str, profile: str, ends: int | None = 0) -> dict[str, Any]:

@@ -28,7 +28,7 @@ TOOLS: Final = {
     "ssh-keygen": "usr/bin/ssh-keygen",
     "systemd-nspawn": "usr/bin/systemd-nspawn",
 }
-# What no engine imports, of all that the machine's Python has; the rest is compiled once.
+# What no engine imports, of all that the machine's Python has.
 NOT_COMPILED: Final = (
     "jax",
     "cupy",
@@ -82,7 +82,12 @@ def unpack(folder: Path) -> None:
     if "engine" in found:
         for name, shape in SHAPES.items():
             write_model(MODELS / name, shape)
-    byte_code([places[name] for name in found if name != "system"])
+    folders = [places[name] for name in found if name != "system"]
+    if "engine" in found:
+        # What the machine's Python has for the engine, as far as an engine imports it.
+        machine = [path for path in Path(site.getsitepackages()[0]).iterdir() if path.is_dir()]
+        folders += [path for path in machine if not path.name.startswith(NOT_COMPILED)]
+    byte_code(folders)
 
 
 def packages(venv: Path) -> Path:
@@ -104,13 +109,9 @@ def _extract(archive: Path, place: Path) -> None:
 
 
 def byte_code(folders: list[Path]) -> None:
-    """Compile them, and what the machine's Python has for the engine: imports are most of a start."""
-    machine = Path(site.getsitepackages()[0])
-    theirs = [path for path in machine.iterdir() if path.is_dir() and not path.name.startswith(NOT_COMPILED)]
-    if ENGINE not in [folder.parents[2] for folder in folders if len(folder.parents) > 2]:
-        theirs = []
-    argv = [sys.executable, "-m", "compileall", "-q", "-j", "0", *map(str, [*folders, *theirs])]
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    """Compile folders on all cores: imports are most of a start, and the machine's own packages have no byte code."""
+    argv = [sys.executable, "-m", "compileall", "-q", "-j", "0", *map(str, folders)]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     # Templates and old syntax that do not compile are never imported.
     subprocess.run(argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 

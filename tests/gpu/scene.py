@@ -44,6 +44,9 @@ class Scene:
     model: str = "dense"
     _count: int = 0
 
+    def __post_init__(self) -> None:
+        self._count = len(list(self.answers.glob("*.argv")))  # of earlier commands
+
     @property
     def host(self) -> Any:
         return self.lab.host("ct200")

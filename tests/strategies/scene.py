@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -10,10 +11,12 @@ from typing import Any, Final
 from tests.faults.scene import HOLDS, ON_HOST, PACKAGES
 from tests.front.load import Load
 from tests.lab import Host
-from tests.switch.stage import FIRST_PORT, Service, Stage, eventually
+from tests.switch.stage import FIRST_PORT, Service, Stage, ended, eventually
 
 PYTHON: Final = "/opt/sglang-fixed/bin/python"  # 0.5.18
 ENVIRONMENT: Final = {
+    # A /health computes here, unlike as rendered: a probe of a sleeper ends it and cannot go unnoticed.
+    "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "1",
     "STANDIN_LOAD_SECONDS": "0.6",
     "STANDIN_DRAIN_POLL_SECONDS": "0.1",
     "STANDIN_GPU_RELEASE_SECONDS": "0.1",
@@ -136,11 +139,13 @@ class Holds:
         self.release()
         (self.folder / step).touch()
 
-    def reached(self, step: str, seconds: float = 60) -> int:
+    def reached(self, step: str, switching: subprocess.Popen[str], seconds: float = 90) -> int:
         """The agent's own pid on the host, once it waits at the step."""
         mark = self.folder / f"{step}.reached"
 
         def look() -> str:
+            if switching.poll() is not None and not mark.exists():
+                raise AssertionError(f"deploy ended before {step} was reached: {ended(switching)}")
             return mark.read_text() if mark.exists() else ""
 
         return int(eventually(f"a transaction at {step}", look, seconds, pause=0.02))

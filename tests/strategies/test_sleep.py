@@ -79,7 +79,7 @@ def test_nothing_of_ours_asks_a_sleeping_engine(ladder: Stage, holds: Holds, ser
     awake = used_mib(service)
     holds.arm("start")
     switching = service.start_switch("whole-never")
-    holds.reached("start")
+    holds.reached("start", switching)
     assert used_mib(service) < awake / 10
     said = service.status()
     assert (said["state"], "sleeps" in said["detail"]) == ("starting", True)
@@ -107,7 +107,7 @@ def test_one_that_dies_asleep_is_started_again(ladder: Stage, holds: Holds, serv
     old, _ = service.current()
     holds.arm("ready")
     switching = service.start_switch("whole-exits")
-    holds.reached("ready")
+    holds.reached("ready", switching)
     ladder.host.run(["systemctl", "kill", "--signal=KILL", old])
     holds.release()
     ran = ended(switching, 120)

@@ -138,7 +138,7 @@ def struck(services: dict[str, Fronted], holds: Holds) -> Struck:
         holds.arm(point)
         switching = service.start_switch(f"{prefix(strategy)}exits" if bad else other(service, strategy))
         try:
-            STRIKES[how](service, holds.reached(point))
+            STRIKES[how](service, holds.reached(point, switching))
             if how == "controller-killed":
                 switching.kill()
             holds.release()

@@ -3,8 +3,9 @@
 from typing import Any, Dict
 
 from ..redact import known_secrets, redact
+from ..released import same_weights
 from .state import Transaction
-from .strategy import Step
+from .strategy import OLD, Step
 
 SECONDS = 900.0
 
@@ -40,8 +41,8 @@ def subject_of(tx: Transaction, record: Dict[str, Any]) -> Dict[str, Any]:
     """A release as warming knows it."""
     activation = record["activation"]
     environment = record.get("preflight", {}).get("environment", {})
-    home, held = environment.get("HF_HOME"), activation.get("weights")
-    unit = tx.ports.systemd.unit(str(held["unit_name"])) if held else {}
+    home, held = environment.get("HF_HOME"), same_weights(activation, tx.known(OLD))
+    unit = tx.ports.systemd.unit(str(activation["weights"]["unit_name"])) if held else {}
     return {
         "user": activation.get("user"),
         "engine_python": activation.get("engine_python"),

@@ -127,6 +127,9 @@ def test_the_holders_unit_is_the_same_for_profiles_that_share(tmp_path: Path) ->
 def test_an_engine_that_can_sleep(tmp_path: Path) -> None:
     bundle = rendered(tmp_path, "{strategy: sleep}", services=FRONT)
     assert {"--enable-memory-saver", "--enable-weights-cpu-backup"} <= set(bundle.argv)
+    assert (
+        bundle.environment["SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"] == "0"
+    )  # a probe of a sleeper ends it
     assert bundle.activation.memory_saver
     assert bundle.activation.weights is None
     own = rendered(

@@ -40,6 +40,11 @@ class Release:
         return self.since("0.5.1")
 
     @property
+    def health_can_be_shallow(self) -> bool:
+        """SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION=0: /health makes no token."""
+        return self.since("0.5.5.post3")
+
+    @property
     def rank_tokens(self) -> list[str]:
         """The order of the rank's parts in a log prefix and a process title."""
         if not self.since("0.4.6.post2"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import time
 from http import HTTPStatus
@@ -102,6 +103,9 @@ class Handler(BaseHTTPRequestHandler):
             return 503
         if engine.status == "Starting" and engine.release.health_knows_starting:
             return 503
+        shallow = os.environ.get("SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION", "1").lower() in ("0", "false")
+        if path == "/health" and shallow and engine.release.health_can_be_shallow:
+            return 200
         return information.await_output(engine)
 
     def _occupy(self, what: str, raw: bytes) -> None:
