@@ -14,6 +14,7 @@ from deployer.agent import warm as warming
 from deployer.agent.warming import bytecode
 from deployer.agent.warming.kernels import kernels, kernels_below
 from deployer.agent.warming.pages import CHUNK_BYTES, PAGE, Read, read_in, resident_bytes
+from tests.agent.fakes import FakeHost
 
 SIZE = 4 * CHUNK_BYTES + 3 * PAGE + 17
 
@@ -138,3 +139,17 @@ def test_weights_that_a_unit_holds_are_not_read(cold: Path) -> None:
     subject = {"model_path": str(cold.parent), "weights_held": True}
     assert warming.warm_up(subject, lambda message: None, lambda: False) == ([], [])
     assert resident_bytes(str(cold)) == 0
+
+
+def test_no_time_is_spent_on_warming_while_the_old_service_is_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = FakeHost(tmp_path / "host", monkeypatch)
+    warmed: list[str] = []
+    monkeypatch.setattr(warming, "warm_up", lambda *_: (warmed.append("once"), ([], []))[1])
+    host.switch("tp8")
+    host.switch("pp8")
+    assert warmed == ["once"] * 2
+    host.systemd.die(host.serving()[0])
+    assert host.switch("tp8")["outcome"] == "committed"
+    assert warmed == ["once"] * 2

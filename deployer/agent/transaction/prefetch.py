@@ -1,9 +1,10 @@
 """prefetch: what the new start will need, brought near while the old service still serves; nothing here fails a switch."""
 
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 from ..redact import known_secrets, redact
 from ..released import same_weights
+from ..systemd import is_running
 from .state import Transaction
 from .strategy import OLD, Step
 
@@ -17,8 +18,13 @@ def prefetch(tx: Transaction, step: Step) -> str:
     record = tx.release(step.target)
     assert record is not None
     subject = subject_of(tx, record)
+    done: List[str] = []
+    trouble: List[str] = []
     try:
-        done, trouble = warm_up(subject, lambda message: tx.progress(step, message), lambda: False, SECONDS)
+        if serves(tx):
+            done, trouble = warm_up(
+                subject, lambda message: tx.progress(step, message), lambda: False, SECONDS
+            )
         tx.state["warmth"] = warmth(subject)
     except Exception as error:  # whatever it is, the start only takes longer by it
         done, trouble = [], [f"{type(error).__name__}: {error}"]
@@ -29,6 +35,12 @@ def prefetch(tx: Transaction, step: Step) -> str:
         tx.state.setdefault("measured_seconds", {})[step.target] = None
         done.append("kernels are compiled by this start")
     return "; ".join(done) or "nothing to do"
+
+
+def serves(tx: Transaction) -> bool:
+    """Whether there is time to spend: not while the old service is down and its clients wait for the new one."""
+    old = tx.known(OLD)
+    return old is None or is_running(tx.ports.systemd.unit(str(old["unit_name"])))
 
 
 def is_cold(warmth: Any) -> bool:
