@@ -146,7 +146,12 @@ def test_no_time_is_spent_on_warming_while_the_old_service_is_down(
 ) -> None:
     host = FakeHost(tmp_path / "host", monkeypatch)
     warmed: list[str] = []
-    monkeypatch.setattr(warming, "warm_up", lambda *_: (warmed.append("once"), ([], []))[1])
+
+    def warm_up(*_: object) -> tuple[list[str], list[str]]:
+        warmed.append("once")
+        return [], []
+
+    monkeypatch.setattr(warming, "warm_up", warm_up)
     host.switch("tp8")
     host.switch("pp8")
     assert warmed == ["once"] * 2
