@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.conftest import NewService
+from tests.switch.services import NewService
 from tests.switch.stage import Service, Stage, eventually
 
 pytestmark = pytest.mark.lab

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.faults.conftest import NewService
 from tests.faults.scene import HOLDS, ON_HOST, PACKAGES
 from tests.lab import Lab
 from tests.lab.fixtures import require_lab
+from tests.switch.services import NewService
 from tests.switch.stage import GPUS, Stage
 
 pytestmark = pytest.mark.lab

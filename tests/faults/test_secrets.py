@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.faults.conftest import NewService
+from tests.switch.services import NewService
 from tests.switch.stage import Ran, Service, Stage, ended
 
 pytestmark = pytest.mark.lab

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.faults.conftest import NewService
+from tests.switch.services import NewService
 from tests.switch.stage import Service, Stage
 
 pytestmark = pytest.mark.lab

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.conftest import NewService
+from tests.switch.services import NewService
 from tests.switch.stage import Ran, Service, Stage
 
 pytestmark = pytest.mark.lab

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.pure.memory.models import Tensor, attention, mlp, norm, plain, write_model
-from tests.switch.conftest import NewService
+from tests.switch.services import NewService
 from tests.switch.stage import Ran, Service, Stage
 
 pytestmark = pytest.mark.lab

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import NoReturn
 
@@ -37,18 +37,24 @@ def require_lab() -> None:
         pytest.skip(reason)
 
 
-@pytest.fixture(scope="session")
-def lab() -> Iterator[Lab]:
-    """Hosts ct200 and ct201, shared by all tests of the session: leave them on, reachable and as found."""
+def session_lab(name: str, hosts: Sequence[str] = ("ct200",), gpus: int = 8) -> Iterator[Lab]:
+    """What a fixture yields from: a lab of its own, gone after the session however that ends."""
     require_lab()
     take_down_stale()
     owner = os.getpid()
-    with Lab.up(f"test-{owner}", ("ct200", "ct201"), owner=owner) as lab:
+    with Lab.up(f"{name}-{owner}", hosts, gpus=gpus, owner=owner) as lab:
         last = atexit.register(lambda: lab.down() if os.getpid() == owner else None)  # not in a forked child
+        yield lab
+    atexit.unregister(last)
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Lab]:
+    """Hosts ct200 and ct201, shared by all tests of the session: leave them on, reachable and as found."""
+    for lab in session_lab("test", ("ct200", "ct201")):
         _shared.append(lab)
         yield lab
         _shared.remove(lab)
-    atexit.unregister(last)
 
 
 @pytest.fixture(scope="module", autouse=True)

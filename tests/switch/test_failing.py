@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.switch.conftest import NewService
+from tests.switch.services import NewService
 from tests.switch.stage import Service, Stage, eventually
 
 pytestmark = pytest.mark.lab

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.switch.conftest import NewService
+from tests.switch.services import NewService
 from tests.switch.stage import DEPLOY, Ran, Service, Stage, ended
 
 pytestmark = pytest.mark.lab

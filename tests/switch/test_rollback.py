@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.switch.conftest import NewService
+from tests.switch.services import NewService
 from tests.switch.stage import Service, Stage, eventually
 
 pytestmark = pytest.mark.lab

@@ -8,7 +8,7 @@ from threading import Event
 
 import pytest
 
-from tests.switch.conftest import NewService
+from tests.switch.services import NewService
 from tests.switch.stage import Ran, Service, Stage
 
 pytestmark = pytest.mark.lab
