@@ -19,7 +19,7 @@ from .processes import describe, listeners
 from .released import units_of
 from .standing import host_memory, standing, weights_now
 from .store import Store
-from .systemd import run, unit_file_text
+from .systemd import Systemd, run, unit_file_text
 from .transaction.state import Ports
 
 HISTORY_ENTRIES = 50
@@ -210,7 +210,12 @@ def service_facts(
         "state": state,
         "detail": detail,
         "since": shown.get("ActiveEnterTimestamp") or None,
-        "drift": [] if record is None or number is None else drift(layout, store, number, record, shown),
+        "drift": []
+        if record is None or number is None
+        else [
+            *drift(layout, store, number, record, shown),
+            *(_front_down(ports.systemd, record) if open_one is None else ()),
+        ],
         "other_units": _others(units, record, kept),
         "weights": weights_now(ports.systemd, record),
         "transaction": None if open_one is None else _under_way(open_one),
@@ -292,6 +297,19 @@ def drift(
     if shown.get("UnitFileState") not in ("enabled", None, ""):
         found.append(f"not started at boot (unit file is {shown['UnitFileState']})")
     return [*found, *_engine_drift(layout, store, number, record)]
+
+
+def _front_down(systemd: Systemd, record: Dict[str, Any]) -> List[str]:
+    """A front that does not listen: the engine is well, and nobody reaches it."""
+    front = record["activation"].get("front")
+    if not front:
+        return []
+    unit = str(front["socket_unit_name"] if front["kind"] == "socket" else front["unit_name"])
+    return (
+        []
+        if systemd.active(unit)
+        else [f"{unit} does not run, so clients are refused: systemctl start {unit}"]
+    )
 
 
 def _adopted_drift(activation: Dict[str, Any], shown: Dict[str, str]) -> List[str]:

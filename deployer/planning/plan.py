@@ -97,7 +97,7 @@ def plan_switch(
         *service_findings(now),
         *patch_findings(desired, engine, engine_version(desired, facts), catalogue),
         *command_findings(desired, facts, bundle),
-        *front_findings(now, bundle),
+        *front_findings(now, bundle.activation.front),
         *rooms.alone,
         *(chosen.findings if changes else ()),
     )
@@ -194,8 +194,15 @@ def plan_rollback(
         known = ", ".join(map(str, sorted(kept)))
         raise UsageError(f"release {number} of {service} is not on {host}", hint=f"kept releases: {known}")
     there = kept[number]
-    chosen = choose(strategy or there.standing.strategy, situation_of(now, there.standing, facts))
-    findings: tuple[Finding, ...] = (*host_findings(facts), *service_findings(now), *chosen.findings)
+    # Whoever goes back wants to be back: what the release asked for when it was made must not stand in the way.
+    usual: StrategyChoice = "stop-first" if there.standing.strategy == "stop-first" else "auto"
+    chosen = choose(strategy or usual, situation_of(now, there.standing, facts))
+    findings: tuple[Finding, ...] = (
+        *host_findings(facts),
+        *service_findings(now),
+        *front_findings(now, there.standing.front),
+        *chosen.findings,
+    )
     measured = alike_starts(now, there.profile, release=number)
     return Plan(
         host=host,

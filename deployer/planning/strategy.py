@@ -53,7 +53,8 @@ def _named(said: Strategy, situation: Situation) -> Chosen:
         PassedOver(strategy=each, reason=why_not(each, situation) or f"{said} was asked for")
         for each in LADDER[: LADDER.index(said)]
     )
-    return Chosen(said, WHY[said](situation), passed_over, findings, possible=not reason)
+    why = "it was asked for" if reason else WHY[said](situation)
+    return Chosen(said, why, passed_over, findings, possible=not reason)
 
 
 def _findings(strategy: Strategy, situation: Situation) -> tuple[Finding, ...]:

@@ -129,10 +129,10 @@ def test_what_interrupts_its_clients_is_said(tmp_path: Path) -> None:
     )
 
     def said(old: Bundle, new: Bundle) -> str:
-        return " ".join(finding.message for finding in front_findings(now(old), new))
+        return " ".join(finding.message for finding in front_findings(now(old), new.activation.front))
 
     assert "takes over 127.0.0.1:30001" in said(without, router)
     assert "restarted" in said(router, changed)
     assert "taken away" in said(router, without)
     assert said(router, router) == "" == said(without, without)
-    assert list(front_findings(None, router)) == []
+    assert list(front_findings(None, router.activation.front)) == []

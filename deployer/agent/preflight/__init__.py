@@ -3,6 +3,7 @@
 from typing import Any, Callable, Dict, List, Tuple
 
 from ..layout import Layout
+from ..released import units_of
 from ..store import Store
 from ..transaction.state import Ports
 from .bus import detours, peer_access
@@ -44,7 +45,7 @@ def preflight(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Any) 
     for said in request["services"]:
         store = Store(layout.service(str(said["service"])))
         number = store.current()
-        own = [] if number is None else [str(store.release(number)["activation"]["unit_name"])]
+        own = [] if number is None else units_of(store.release(number)["activation"])
         whole = dict(said, own_units=own)
         findings = findings_of(whole, ports, bool(request.get("deep")))
         if request.get("nccl"):
