@@ -101,6 +101,9 @@ def judged(said: Dict[str, Any], size: int, read: str) -> Finding:
             hint,
             read,
         )
+    if "No module named" in last:
+        hint = "the interpreter is the service's `engine.python`; is it the engine's own environment?"
+        return warning("nccl-unasked", f"the GPUs could not be tried together: {last}", hint, read)
     if len(rows) < size:
         return error(
             "nccl-failed", f"an all-reduce of {size} ranks fails: {last or said['status']}", read=read
