@@ -145,6 +145,7 @@ def test_an_engine_without_counters_is_checked_by_its_log(place: Place) -> None:
     assert recorded["levels"][0]["cross_check"] == check
 
 
+@pytest.mark.measuring
 def test_a_trial_finds_the_best_and_goes_home(place: Place) -> None:
     before = place.serving()
     words = [
