@@ -22,7 +22,7 @@ $(VENV)/.stamp: pyproject.toml tests/setup.sh
 
 test: setup  ## All tests but the real SGLang's, those with torch and the sweep over all releases
 	$(BIN)/python -m pytest -m "not real and not torch and not measuring" -n $(WORKERS) --dist loadfile $(ARGS)
-	$(BIN)/python -m pytest tests/bench tests/switch -m "measuring and not real" $(ARGS)
+	$(BIN)/python -m pytest tests/bench tests/switch tests/strategies -m "measuring and not real" $(ARGS)
 
 test-pure: setup  ## The fast tests: no root, no network
 	$(BIN)/python -m pytest tests/pure $(ARGS)

@@ -20,6 +20,7 @@ def service(new_fronted: NewFronted) -> Fronted:
     return service
 
 
+@pytest.mark.measuring
 def test_a_switch_under_load_fails_no_request_and_opens_no_gap(
     service: Fronted, capsys: pytest.CaptureFixture[str]
 ) -> None:
