@@ -11,9 +11,11 @@ def hold(tx: Transaction, step: Step) -> str:
     """Let new connections wait; from here on the service is interrupted."""
     activation = tx.activation(step.target)
     assert activation is not None
+    front = tx.front(activation)
+    front.ensure()  # one that somebody stopped cannot let anybody wait
     tx.mark("down_since", tx.ports.clock.seconds())
     tx.mark("held", True)
-    tx.front(activation).hold()
+    front.hold()
     return "new connections wait"
 
 
