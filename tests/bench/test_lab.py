@@ -70,7 +70,7 @@ class Place:
     def deploy(self, *words: str, code: int = 0) -> tuple[dict[str, Any], str]:
         """The answer of a command, and what it said meanwhile."""
         process = self.start(*words, "--json")
-        out, err = process.communicate(timeout=400)
+        out, err = ended(process, 400)
         assert process.returncode == code, f"{process.returncode}\n{out}\n{err}"
         document: dict[str, Any] = json.loads(out)
         return document, err
@@ -80,6 +80,16 @@ class Place:
         (service,) = document["hosts"][0]["services"]
         assert service["state"] == "serving"
         return service["profile"], service["release"]
+
+
+def ended(process: subprocess.Popen[str], seconds: float) -> tuple[str, str]:
+    """What a command said to its end; one that does not end is ended, so that no later test meets it."""
+    try:
+        return process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        raise AssertionError(f"not ended within {seconds:g} s\n{out}\n{err}") from None
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +266,7 @@ def test_a_broken_connection_costs_no_leg(place: Place) -> None:
             # The host's side of the connection dies; the transaction is the host's own.
             place.lab.host("ct200").run("pkill -KILL -f '[s]shd: root'", check=False)
             break
-    out, err = process.communicate(timeout=200)
+    out, err = ended(process, 200)
     assert process.returncode == 0, out + err
     document = json.loads(out)
     assert "connection lost" in err
@@ -280,7 +290,7 @@ def test_budgets_and_ctrl_c(place: Place) -> None:
             break
     time.sleep(2)
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
+    out, _ = ended(process, 60)
     assert process.returncode == 130
     assert json.loads(out)["legs"][0]["result"] == "interrupted"
     assert place.serving() == before

@@ -84,8 +84,8 @@ class Container:
                 kill(pid)  # the supervisor first, or it would start the host again
         self.freeze(False)  # a frozen process only dies once it may run
         end = time.monotonic() + 10
-        while self.running or (left := set(self.processes())):
-            for pid in set() if self.running else left:
+        while self.running or set(self.processes()):
+            for pid in () if self.running else set(self.processes()):
                 kill(pid)
             if time.monotonic() > end:
                 raise LabError(f"processes of host {self.host.name} do not end: {sorted(self.processes())}")
