@@ -167,6 +167,8 @@ async def _level(
             plan.endpoint,
             _Ticker(number, watch, judge, server.tokens_per_chunk),
         )
+        if stop.asked:  # since the warm-up
+            return None
         stop.load = load
         with _no_collections():
             started_at, health = datetime.now(UTC).isoformat(timespec="milliseconds"), Watch()

@@ -42,12 +42,20 @@ def run(trial: Trial, ground: Ground) -> Trial:
     try:
         return again(_run, trial.trial, ground)
     except (UnreachableError, LockedError, Interrupted) as error:
-        raise DeployError(
-            f"the trial stands still: {error.message}",
-            hint=f"deploy trial --resume {trial.trial}" + (f"; {error.hint}" if error.hint else ""),
-            where=error.where,
-            exit_code=error.exit_code,
-        ) from error
+        raise _stands_still(trial, error) from error
+    except KeyboardInterrupt as stop:
+        left = Interrupted("you left", where=ground.host.name, exit_code=ExitCode.INTERRUPTED)
+        raise _stands_still(trial, left) from stop
+
+
+def _stands_still(trial: Trial, why: DeployError) -> DeployError:
+    """What ended the controller and not the trial, and how to go on with it."""
+    return DeployError(
+        f"the trial stands still: {why.message}",
+        hint=f"deploy trial --resume {trial.trial}" + (f"; {why.hint}" if why.hint else ""),
+        where=why.where,
+        exit_code=why.exit_code,
+    )
 
 
 def _run(name: str, ground: Ground) -> Trial:
@@ -174,6 +182,9 @@ def _bench(trial: Trial, leg: Leg, ground: Ground) -> Leg:
             )
     except (UnreachableError, LockedError):
         raise
+    except KeyboardInterrupt:
+        reason = "interrupted before anything was measured"
+        return leg.model_copy(update={"result": "interrupted", "reason": reason, "ended_at": moment()})
     except DeployError as error:
         return leg.model_copy(update={"result": "failed", "reason": error.message, "ended_at": moment()})
     reason = lost(found.levels) or ""
