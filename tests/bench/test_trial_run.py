@@ -76,3 +76,15 @@ def test_it_stands_still_at_last_and_can_be_resumed(trial: Trial, monkeypatch: p
         operation.run(trial, _ground([]))
     assert caught.value.exit_code == 5 and f"--resume {trial.trial}" in caught.value.hint
     assert [leg.result for leg in find_trial("last").legs] == ["measured", ""]
+
+
+def test_ctrl_c_outside_a_measurement_says_how_to_go_on(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def left(trial: Trial, leg: Leg, ground: Ground) -> Leg:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(operation, "_leg", left)
+    with pytest.raises(DeployError, match="stands still: you left") as caught:
+        operation.run(trial, _ground([]))
+    assert caught.value.exit_code == 130 and f"--resume {trial.trial}" in caught.value.hint
