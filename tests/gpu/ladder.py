@@ -47,14 +47,21 @@ def sleep(scene: Scene) -> None:
     with _kept(scene) as found:
         first = scene.deploy("sleep-first", "switch", "--profile", "graphs8", *STOP_FIRST)
         found["sleep-first"] = _account(scene, first)
-        with scene.running("sleep-back", "switch", "--profile", "graphs16", "-y") as process:
+        with (
+            _clients(scene, 8, 8) as short,
+            scene.running("sleep-back", "switch", "--profile", "graphs16", "-y") as process,
+        ):
             unit = scene.wait_for_unit("sglang-random-graphs16*", lambda: process.poll() is None)
             time.sleep(4.0 if scene.real else 0.3)  # into its start
             found["asleep"] = scene.memory()
             kill = ["systemctl", "kill", "--signal=KILL", "--kill-whom=all", unit]
             scene.host.run(kill, check=False)
             process.wait(120)
-        found["sleep-back"] = _account(scene, scene.document(process, "sleep-back"))
+            short.more(50)
+        found["sleep-back"] = {
+            **_account(scene, scene.document(process, "sleep-back")),
+            "clients": _seen(short),
+        }
         scene.say(f"sleep-back: exit {process.returncode}: {json.dumps(found['sleep-back'])[:600]}")
         found["sleep"] = _under_load(scene, "sleep", "graphs16")
     scene.deploy("history", "history", ends=None)
@@ -79,17 +86,20 @@ def _under_load(scene: Scene, name: str, profile: str, ends: int | None = 0) -> 
         document = scene.deploy(name, "switch", "--profile", profile, "-y", ends=ends)
         short.more(50)
         long.more(8)
-    seen = {
-        "answered": short.answered,
-        "failed": short.failed[:5],
-        "failures": len(short.failed),
-        "longest_gap_ms": round(1000 * short.longest_gap, 1),
-        "longest_answer_seconds": round(short.longest, 3),
-        "streams_whole": long.answered,
-        "streams_broken": long.failed[:5],
-    }
+    seen = {**_seen(short), "streams_whole": long.answered, "streams_broken": long.failed[:5]}
     scene.say(f"{name}: clients: {json.dumps(seen)}")
     return {**_account(scene, document), "clients": seen}
+
+
+def _seen(load: Load) -> dict[str, Any]:
+    """What clients of short answers saw."""
+    return {
+        "answered": load.answered,
+        "failed": load.failed[:5],
+        "failures": len(load.failed),
+        "longest_gap_ms": round(1000 * load.longest_gap, 1),
+        "longest_answer_seconds": round(load.longest, 3),
+    }
 
 
 @contextmanager
