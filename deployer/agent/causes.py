@@ -32,6 +32,7 @@ ENGINE = re.compile(
 AVAILABLE = re.compile(r"Load weight (begin|end)\..*?avail mem=([\d.]+) GB")
 SETTING = re.compile(
     r"['\"]?\b(mem_fraction_static|cuda_graph_max_bs|port|tp_size|pp_size)['\"]?\s*[=:]\s*([\d.e-]+)"
+    r"|\b(weight_cache_mode)['\"]?\s*[=:]\s*['\"]?(client)\b"
 )
 LONGEST_TRACEBACK = 80
 GIB = {"KiB": 2.0**-20, "MiB": 2.0**-10, "GiB": 1.0, "TiB": 2.0**10}
@@ -101,7 +102,7 @@ class Reading:
         if NEW_RUN.search(text):
             self.stage.clear()
             self.memory.clear()
-            self.figures = dict(SETTING.findall(text))
+            self.figures = {found[1] or found[3]: found[2] or found[4] for found in SETTING.finditer(text)}
         for name, pattern in STAGES:
             if pattern.search(text):
                 self.stage[rank] = name

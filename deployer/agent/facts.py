@@ -32,24 +32,18 @@ def facts(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Emit) -> 
     names = sorted({*layout.services(), *map(str, request.get("services", []))})
     engines = [str(python) for python in request.get("engines", [])]
     patches = list(request.get("patches", []))
+    asked = request.get("target")
+    if asked:  # before the threads: two that import one package at the same time wait for each other
+        from .target import target_facts
     with ThreadPoolExecutor(max_workers=8) as pool:
         more = bool(request.get("gpu_details"))
         gpus = pool.submit(_gpus, ports.gpus, more) if request.get("gpus", True) else None
         flags = bool(request.get("flags"))
         found = [pool.submit(_engine, layout, python, patches, flags) for python in engines]
-        services = [
-            pool.submit(
-                service_facts,
-                layout,
-                ports,
-                name,
-                bool(request.get("history")),
-                bool(request.get("timing")),
-            )
-            for name in names
-        ]
+        history, timing = bool(request.get("history")), bool(request.get("timing"))
+        services = [pool.submit(service_facts, layout, ports, name, history, timing) for name in names]
         models = [pool.submit(_model, str(path)) for path in request.get("models", [])]
-        warm = [pool.submit(_warmth, one) for one in request.get("warmth", [])]
+        target = pool.submit(target_facts, asked, layout, ports) if asked else None
         ports_held = [pool.submit(_port, int(port)) for port in request.get("ports", [])]
         return {
             "hostname": socket.gethostname(),
@@ -67,7 +61,7 @@ def facts(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Emit) -> 
             "services": [one.result() for one in services],
             "ports": [one.result() for one in ports_held],
             "models": [one.result() for one in models],
-            "warmth": [one.result() for one in warm],
+            "target": None if target is None else target.result(),
         }
 
 
@@ -105,12 +99,6 @@ def _model(path: str) -> Dict[str, Any]:
     from .preflight.weights import read_config
 
     return {"path": path, "config": read_config(path)}
-
-
-def _warmth(subject: Dict[str, Any]) -> Dict[str, Any]:
-    from .warm import warmth
-
-    return warmth(subject)
 
 
 def _user() -> str:

@@ -1,7 +1,7 @@
 """What of a release matters for running it beside another one, and how the units stand that outlive a release."""
 
 import os
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 from .adopted import is_adopted
 from .systemd import Systemd
@@ -22,8 +22,17 @@ def standing(record: Dict[str, Any]) -> Dict[str, Any]:
         "front": activation.get("front"),
         "weights": activation.get("weights"),
         "memory_saver": bool(activation.get("memory_saver")),
+        "memory_fraction": memory_fraction(record.get("preflight", {}).get("argv", [])),
         "adopted": is_adopted(activation),
     }
+
+
+def memory_fraction(argv: List[str]) -> Optional[float]:
+    """The share of a GPU's memory that a command names for its engine."""
+    try:
+        return float(argv[argv.index("--mem-fraction-static") + 1])
+    except (ValueError, IndexError):
+        return None
 
 
 def weights_now(systemd: Systemd, record: Optional[Dict[str, Any]]) -> Optional[Dict[str, Any]]:

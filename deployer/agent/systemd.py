@@ -97,6 +97,9 @@ class JournalLine(NamedTuple):
 
 # Seconds between tries: systemd answers nobody for a moment while it re-executes itself or is short of memory.
 PATIENCE = (0.2, 0.5, 1, 2, 5, 10)
+LONGEST_LINE = 4000
+# SGLang's own account of its settings is one long line (14 KB in the lab), which hints take figures from.
+ARGUMENTS, LONGEST_ARGUMENTS = "server_args=", 32_000
 
 
 class Systemd:
@@ -230,10 +233,11 @@ def _journal_line(raw: str) -> Optional[JournalLine]:
     message = entry.get("MESSAGE", "")
     if isinstance(message, list):  # journald gives what is not valid UTF-8 as numbers
         message = bytes(b for b in message if isinstance(b, int)).decode("utf-8", "replace")
+    text = str(message or "")
     return JournalLine(
         str(entry.get("__CURSOR", "")),
         int(entry.get("__REALTIME_TIMESTAMP", 0)) / 1e6,
-        str(message or "")[:4000],
+        text[: LONGEST_ARGUMENTS if ARGUMENTS in text[:100] else LONGEST_LINE],
     )
 
 

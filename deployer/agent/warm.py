@@ -45,6 +45,20 @@ def warmth(subject: Dict[str, Any]) -> Dict[str, Any]:
     }
 
 
+def subject_of_release(record: Dict[str, Any]) -> Dict[str, Any]:
+    """A release that is kept here as warming knows it."""
+    activation = record["activation"]
+    environment = record.get("preflight", {}).get("environment", {})
+    home = environment.get("HF_HOME")
+    return {
+        "user": activation.get("user"),
+        "engine_python": activation.get("engine_python"),
+        "model_path": activation.get("model_path"),
+        "hubs": [environment.get("HF_HUB_CACHE") or f"{home}/hub"] if home else [],
+        "cache_folders": activation.get("cache_folders", []),
+    }
+
+
 def warm_up(
     subject: Dict[str, Any], progress: Progress, stop: Callable[[], bool], seconds: float = float("inf")
 ) -> Any:

@@ -2,23 +2,11 @@
 
 import click
 
-from deployer.cli.options import (
-    Reach,
-    choose_hosts,
-    host_option,
-    inventory_option,
-    json_option,
-    load,
-    reach_options,
-    reached,
-    service_option,
-)
+from deployer.cli.options import Reach, choose_hosts, json_option, load, place_options, reach_options, reached
 
 
 @click.command("attach")
-@host_option
-@service_option
-@inventory_option
+@place_options
 @json_option
 @reach_options
 def command(

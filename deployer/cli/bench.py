@@ -10,15 +10,13 @@ import click
 from deployer.cli.options import (
     Reach,
     choose_hosts,
-    host_option,
-    inventory_option,
     json_option,
     load,
     observe_option,
+    place_options,
     reach_options,
     reached,
     report_option,
-    service_option,
     stacked,
 )
 from deployer.errors import ExitCode, UsageError
@@ -129,9 +127,7 @@ load_options = stacked(
 @click.option("--url", metavar="URL", help="Any OpenAI-compatible server, without an inventory.")
 @click.option("--model", metavar="NAME", help="Model to ask for [default: the one that is served].")
 @click.option("--api-key-env", metavar="NAME", help="Variable that holds the key for --url.")
-@host_option
-@service_option
-@inventory_option
+@place_options
 @load_options
 @click.option("--baseline", metavar="RUN", help="Stop levels that are decisively worse than in this run.")
 @click.option(

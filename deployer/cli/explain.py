@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 )
 @json_option
 def command(word: str | None, reference: str | None, as_json: bool) -> int:
-    """Say what a flag, a profile field, a finding, a cause, a patch, a variable or an exit code means; needs no host.
+    """Say what a flag, a field, a strategy, a step, a finding, a cause, a patch, a variable or an exit code means.
 
-    For example: deploy explain --reference DIR, deploy explain pp-size, deploy explain weights-missing, deploy explain 3
+    It needs no host. For example: deploy explain pp-size, deploy explain side-by-side, deploy explain weights-missing,
+    deploy explain 3
     """
     if reference is not None:
         for name, text in pages().items():
@@ -31,7 +32,7 @@ def command(word: str | None, reference: str | None, as_json: bool) -> int:
         return 0
     if word is None:
         raise click.UsageError(
-            "explain what? A flag, a profile field, a finding, a cause, a patch, a variable or an exit code"
+            "explain what? A flag, a field, a strategy, a step, a finding, a cause, a patch, a variable or an exit code"
         )
 
     from deployer.cli.view import print_json

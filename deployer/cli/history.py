@@ -4,26 +4,14 @@ from typing import Any
 
 import click
 
-from deployer.cli.options import (
-    Reach,
-    choose_hosts,
-    host_option,
-    inventory_option,
-    json_option,
-    load,
-    reach_options,
-    reached,
-    service_option,
-)
+from deployer.cli.options import Reach, choose_hosts, json_option, load, place_options, reach_options, reached
 
 
 @click.command("history")
 @click.option(
     "--timing", is_flag=True, help="Also show where the time of each start went, by phase and rank."
 )
-@host_option
-@service_option
-@inventory_option
+@place_options
 @json_option
 @reach_options
 def command(
@@ -53,6 +41,7 @@ def command(
         current = None if now is None else now.release
         document: dict[str, Any] = {"host": host.name, "service": name, "current_release": current}
         document["releases"] = entries
+        document["never_served"] = [] if now is None else list(now.never_served)
         if timing:
             starts = [] if now is None else sorted(map(load_timing, now.starts), key=lambda one: one.at)
             document["starts"] = [start.model_dump(mode="json") for start in starts]
@@ -109,6 +98,8 @@ def _print(document: dict[str, Any]) -> None:
             for e in document["releases"]
         ],
     )
+    if document["never_served"]:
+        click.echo(f"kept, but never served: release {', '.join(map(str, document['never_served']))}")
     if "starts" in document:
         from deployer.cli.timing_view import print_timing
         from deployer.schema.timing import LoadTiming

@@ -2,26 +2,14 @@
 
 import click
 
-from deployer.cli.options import (
-    Reach,
-    choose_hosts,
-    host_option,
-    inventory_option,
-    json_option,
-    load,
-    reach_options,
-    reached,
-    service_option,
-)
+from deployer.cli.options import Reach, choose_hosts, json_option, load, place_options, reach_options, reached
 
 
 @click.command("logs")
 @click.option("-f", "--follow", is_flag=True, help="Go on as lines come; Ctrl-C ends it.")
 @click.option("--release", type=int, metavar="N", help="The time in which this release was tried or served.")
 @click.option("-n", "--lines", default=200, show_default=True, help="Newest lines to begin with.")
-@host_option
-@service_option
-@inventory_option
+@place_options
 @json_option
 @reach_options
 def command(

@@ -9,13 +9,11 @@ from deployer.cli.options import (
     Reach,
     choose_hosts,
     duration,
-    host_option,
-    inventory_option,
     json_option,
     load,
+    place_options,
     reach_options,
     reached,
-    service_option,
 )
 
 if TYPE_CHECKING:
@@ -35,14 +33,14 @@ LOAD_SETTLE = 10.0
     show_default=True,
     callback=duration,
     metavar="T",
-    help="How long to watch: 60, 90s, 5m.",
+    help="How long to watch and judge: 60, 90s, 5m. The time of --settle comes before it.",
 )
 @click.option("--hz", default=4.0, show_default=True, help="GPU samples a second, 2 to 5 are useful.")
 @click.option(
     "--settle",
     callback=duration,
     metavar="T",
-    help="Seconds before the judged window [default: 0, 10 with --load, 30 for the story].",
+    help="Seconds before that, in which the load settles [default: 0, 10 with --load, 30 for the story].",
 )
 @click.option(
     "--load",
@@ -67,9 +65,7 @@ LOAD_SETTLE = 10.0
 @click.option(
     "--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a report."
 )
-@host_option
-@service_option
-@inventory_option
+@place_options
 @json_option
 @reach_options
 def command(

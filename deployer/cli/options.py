@@ -59,6 +59,7 @@ host_option = click.option(
     help="Host, glob or group; may be repeated.",
 )
 service_option = click.option("--service", metavar="NAME", help="Service, where a host has several.")
+place_options = stacked(host_option, service_option, inventory_option)
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 report_option = click.option(
     "--report",

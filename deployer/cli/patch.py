@@ -6,17 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deployer.cli.options import (
-    Reach,
-    choose_hosts,
-    host_option,
-    inventory_option,
-    json_option,
-    load,
-    reach_options,
-    reached,
-    service_option,
-)
+from deployer.cli.options import Reach, choose_hosts, json_option, load, place_options, reach_options, reached
 from deployer.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -46,9 +36,7 @@ DONE = ("applied", "fixed-upstream", "not-affected")
 @click.option("--all", "all_hosts", is_flag=True, help="Every host of the inventory.")
 @click.option("--restart", is_flag=True, help="Restart the service afterwards, by the guarded switch.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@host_option
-@service_option
-@inventory_option
+@place_options
 @json_option
 @reach_options
 def command(

@@ -10,13 +10,12 @@ import click
 from deployer.cli.options import (
     Reach,
     choose_hosts,
-    host_option,
-    inventory_option,
     json_option,
     load,
+    place_options,
     reach_options,
     reached,
-    service_option,
+    strategy_option,
 )
 from deployer.errors import UsageError
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from deployer.schema.inventory import Inventory
     from deployer.schema.memory import MemoryPlan
     from deployer.schema.profile import Profile
-    from deployer.schema.strategy import Move
+    from deployer.schema.strategy import Move, StrategyChoice
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,7 @@ class Asked:
     free_gib: float | None
     engine_version: str | None
     memory_fraction: float | None
+    strategy: "StrategyChoice | None"
     patterns: tuple[str, ...]
     service: str | None
     folder: str | None
@@ -75,13 +75,15 @@ class Asked:
     metavar="FILE",
     help="Journal of a real start of this profile (- for standard input): compare, and remember the difference.",
 )
-@host_option
-@service_option
-@inventory_option
+@strategy_option
+@place_options
 @json_option
 @reach_options
 def command(profile: str | None, compare: str | None, journal: Any, as_json: bool, **options: Any) -> int:
-    """Show whether a model fits with a profile: weights by GPU and stage, KV tokens, and what would be better."""
+    """Show whether a model fits with a profile: weights by GPU and stage, KV tokens, and what would be better.
+
+    On a host also how a switch would get there; exit code 1 when it would refuse the strategy.
+    """
     reach = Reach(**{name: options.pop(name) for name in Reach.__dataclass_fields__})
     names = [*filter(None, [profile]), *(name.strip() for name in (compare or "").split(",") if name.strip())]
     if not names:
@@ -93,6 +95,11 @@ def command(profile: str | None, compare: str | None, journal: Any, as_json: boo
     asked = Asked(profiles=tuple(dict.fromkeys(names)), **_renamed(options))
     if asked.described and asked.patterns:
         raise click.UsageError("--gpus and --gpu-memory-gib describe GPUs without a host; leave --host out")
+    if asked.strategy and (asked.described or asked.model or asked.engine_version):
+        raise click.UsageError(
+            "--strategy is about a switch on a host, to the model and engine that the service has there; leave "
+            "--gpus, --gpu-memory-gib, --model and --engine-version out"
+        )
     if asked.described:
         plans, where, host = _without_host(asked)
     else:
@@ -118,7 +125,12 @@ def _on_host(asked: Asked, reach: Reach) -> Planned:
     desired = [_desired(inventory, asked, host.name, name) for name in asked.profiles]
     with reached(host, reach.connect_options()) as channel:
         plans = plan_on_host(
-            desired, channel, model=asked.model, free_gib=asked.free_gib, version=asked.engine_version
+            desired,
+            channel,
+            model=asked.model,
+            free_gib=asked.free_gib,
+            version=asked.engine_version,
+            strategy=asked.strategy,
         )
     return plans, host.name, {"host": host.name, "service": desired[0].service.name}
 
@@ -207,6 +219,7 @@ def _answer(
         for plan, move in planned:
             if move is not None:
                 click.echo(f"  {plan.profile}: strategy {move.strategy}: {move.strategy_reason}")
+                print_findings(move.findings)
     else:
         print_memory(plan, where)
         if move is not None:
@@ -214,7 +227,7 @@ def _answer(
             print_findings(move.findings)
         if learned is not None:
             print_correction(learned)
-    return 0
+    return int(any(move is not None and move.refused for _, move in planned))
 
 
 def _document(plan: "MemoryPlan", move: "Move | None") -> dict[str, Any]:

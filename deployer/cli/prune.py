@@ -4,17 +4,7 @@ import sys
 
 import click
 
-from deployer.cli.options import (
-    Reach,
-    choose_hosts,
-    host_option,
-    inventory_option,
-    json_option,
-    load,
-    reach_options,
-    reached,
-    service_option,
-)
+from deployer.cli.options import Reach, choose_hosts, json_option, load, place_options, reach_options, reached
 from deployer.errors import UsageError
 
 
@@ -22,9 +12,7 @@ from deployer.errors import UsageError
 @click.option(
     "--keep", type=click.IntRange(min=1), metavar="N", help="Releases to keep [default: the service's own]."
 )
-@host_option
-@service_option
-@inventory_option
+@place_options
 @click.option("--plan", "--check", "plan_only", is_flag=True, help="Say which would go; drop nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @json_option

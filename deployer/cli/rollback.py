@@ -8,13 +8,11 @@ from deployer.cli.options import (
     Reach,
     change_options,
     choose_hosts,
-    host_option,
-    inventory_option,
     json_option,
     load,
+    place_options,
     reach_options,
     reached,
-    service_option,
     strategy_option,
 )
 
@@ -26,9 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "--to", type=int, metavar="N", help="Release to go back to [default: the last good one before this]."
 )
-@host_option
-@service_option
-@inventory_option
+@place_options
 @change_options
 @strategy_option
 @json_option

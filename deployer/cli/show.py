@@ -2,14 +2,7 @@
 
 import click
 
-from deployer.cli.options import (
-    choose_hosts,
-    host_option,
-    inventory_option,
-    json_option,
-    load,
-    service_option,
-)
+from deployer.cli.options import choose_hosts, json_option, load, place_options
 
 
 @click.command("show")
@@ -17,9 +10,7 @@ from deployer.cli.options import (
 @click.option(
     "--engine-version", metavar="V", help="SGLang release to render for [default: the inventory's]."
 )
-@host_option
-@service_option
-@inventory_option
+@place_options
 @json_option
 def command(
     profile: str,

@@ -4,17 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deployer.cli.options import (
-    Reach,
-    choose_hosts,
-    host_option,
-    inventory_option,
-    json_option,
-    load,
-    reach_options,
-    reached,
-    service_option,
-)
+from deployer.cli.options import Reach, choose_hosts, json_option, load, place_options, reach_options, reached
 
 if TYPE_CHECKING:
     from deployer.schema.host import Host
@@ -29,9 +19,7 @@ STATE_COLOURS = {
 
 
 @click.command("status")
-@host_option
-@service_option
-@inventory_option
+@place_options
 @json_option
 @reach_options
 def command(
@@ -107,7 +95,13 @@ def _print_service(now: dict[str, Any]) -> None:
         click.echo(
             f"  {now['service']}: {state} ({now['detail']}), profile {now['profile']}, release {now['release']}{since}"
         )
-        click.echo(f"    unit {now['unit']}, port {now['port']}, last outcome {now['last_outcome']}")
+        port = "" if now["front"] else f", port {now['port']}"
+        click.echo(f"    unit {now['unit']}{port}, last outcome {now['last_outcome']}")
+    if front := now["front"]:
+        address = f"[{front['host_bind']}]" if ":" in front["host_bind"] else front["host_bind"]
+        click.echo(
+            f"    clients at {address}:{front['port']} ({front['unit']}), engine at 127.0.0.1:{now['port']}"
+        )
     if moving := now["transaction"]:
         who = f"{moving['holder'].get('user')}@{moving['holder'].get('machine')}"
         click.echo(

@@ -8,13 +8,11 @@ from deployer.cli.options import (
     Reach,
     change_options,
     choose_hosts,
-    host_option,
-    inventory_option,
     json_option,
     load,
+    place_options,
     reach_options,
     reached,
-    service_option,
     strategy_option,
 )
 
@@ -24,9 +22,7 @@ if TYPE_CHECKING:
 
 @click.command("switch")
 @click.option("--profile", required=True, metavar="NAME", help="Profile to serve with.")
-@host_option
-@service_option
-@inventory_option
+@place_options
 @change_options
 @strategy_option
 @click.option(

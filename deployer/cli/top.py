@@ -11,13 +11,11 @@ from deployer.cli.options import (
     Reach,
     choose_hosts,
     duration,
-    host_option,
-    inventory_option,
     json_option,
     load,
+    place_options,
     reach_options,
     reached,
-    service_option,
 )
 from deployer.errors import UsageError
 
@@ -39,9 +37,7 @@ PLAIN_SECONDS = 5.0
     metavar="T",
     help="End by itself after so long; else Ctrl-C ends it.",
 )
-@host_option
-@service_option
-@inventory_option
+@place_options
 @json_option
 @reach_options
 def command(

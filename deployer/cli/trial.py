@@ -13,15 +13,13 @@ from deployer.cli.options import (
     Reach,
     choose_hosts,
     duration,
-    host_option,
-    inventory_option,
     json_option,
     load,
     observe_option,
+    place_options,
     reach_options,
     reached,
     report_option,
-    service_option,
 )
 from deployer.errors import ExitCode, UsageError
 
@@ -39,9 +37,7 @@ DEFAULT_SECONDS = 60.0
 
 @click.command("trial")
 @click.option("--profiles", metavar="A,B,C", help="Profiles to try.")
-@host_option
-@service_option
-@inventory_option
+@place_options
 @click.option(
     "--repeats", type=click.IntRange(1, 20), default=1, metavar="N", help="Rounds, in A B B A order."
 )

@@ -129,7 +129,9 @@ def print_plan(plan: Plan, *, diff: bool) -> None:
     print_move(plan)
     print_warmth(plan.warmth, plan.expected_ready_seconds)
     print_findings(plan.findings)
-    if diff and plan.unit_diff:
+    if diff and not plan.unit_diff:
+        click.echo("  the unit stays as it is")
+    elif diff:
         for line in plan.unit_diff.splitlines():
             colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
             click.echo(click.style(line, fg=colour))

@@ -6,17 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deployer.cli.options import (
-    Reach,
-    choose_hosts,
-    host_option,
-    inventory_option,
-    json_option,
-    load,
-    reach_options,
-    reached,
-    service_option,
-)
+from deployer.cli.options import Reach, choose_hosts, json_option, load, place_options, reach_options, reached
 from deployer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,9 +17,7 @@ if TYPE_CHECKING:
 
 @click.command("warm")
 @click.option("--profile", required=True, metavar="NAME", help="Profile whose start is prepared.")
-@host_option
-@service_option
-@inventory_option
+@place_options
 @click.option("--plan", "plan_only", is_flag=True, help="Only tell how warm a start would be.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @json_option

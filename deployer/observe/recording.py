@@ -16,6 +16,7 @@ def head(
     layers: int | None,
     split: Iterable[int] | None,
     settle_seconds: float,
+    seconds: float,
     load: str,
 ) -> dict[str, Any]:
     """The first line."""
@@ -27,6 +28,7 @@ def head(
         "layers": layers,
         "split": None if split is None else list(split),
         "settle_seconds": settle_seconds,
+        "seconds": seconds,
         "load": load,
     }
 

@@ -18,6 +18,7 @@ from deployer.hosts.port import AgentChannel
 from deployer.operations.background_watch import watched
 from deployer.operations.engine_log import checked
 from deployer.operations.facts import ask_facts, facts_request
+from deployer.operations.meanwhile import beside_switches
 from deployer.operations.observe import command_of
 from deployer.operations.plan import make_plan, place_of, read_models, release_of
 from deployer.operations.reach import api_key, reachable_address
@@ -82,8 +83,9 @@ def bench_service(
     ):
         endpoint = Endpoint(address, port, f"{address}:{port}", api_key=api_key(service))
         run = bench(aimed(plan, endpoint, subject), subject, watch, label=label, samples=samples)
-    run = checked(run, channel, service.name)
-    run = run.model_copy(update={"memory": memory, "observation": watching.recording})
+    run = beside_switches(checked(run, channel, service.name), channel, service.name)
+    hours = campaign(run.levels, samples)
+    run = run.model_copy(update={"memory": memory, "observation": watching.recording, "hours": hours})
     save(run)
     return run
 
@@ -132,7 +134,8 @@ def aimed(plan: BenchPlan, endpoint: Endpoint, subject: Subject) -> BenchPlan:
 def subject_of(host: str, service: Service, facts: HostFacts) -> Subject:
     """What is measured, as the host says it."""
     now = facts.service(service.name)
-    if now is None or now.state != "serving":
+    # A busy engine may take longer for its /health than the host waits: the bench's own probe decides then.
+    if now is None or now.state not in ("serving", "unknown"):
         state = "is not there" if now is None else f"is {now.state} ({now.detail})"
         raise DeployError(
             f"{service.name} on {host} {state}",

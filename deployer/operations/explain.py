@@ -5,10 +5,12 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import BaseModel
 
+from deployer.agent.causes import filled
+from deployer.agent.transaction.strategy import STRATEGIES, forward
 from deployer.diagnosis.rules import load_rules as load_causes
 from deployer.errors import ExitCode, UsageError
 from deployer.patches.catalogue import load_catalogue
-from deployer.planning.meanings import PLACES, meanings
+from deployer.planning.meanings import PLACES, ladder, meanings
 from deployer.planning.rules.load import Rule
 from deployer.planning.rules.load import load_rules as load_checks
 from deployer.render.environment import NCCL_PRESETS
@@ -22,9 +24,9 @@ from deployer.schema.selection import nearest
 from deployer.schema.service import Service
 
 KINDS = (
-    "exit code", "flag", "profile field", "service field", "host field", "finding", "cause", "patch", "variable",
+    "exit code", "flag", "profile field", "service field", "host field", "strategy", "step", "finding", "cause", "patch",
+    "variable",
 )  # fmt: skip
-_PARTS_WITH_NUMBERS = re.compile(r"\[\[.*?\]\]")
 
 
 class Entry(Record):
@@ -45,13 +47,7 @@ def explain(word: str) -> tuple[Entry, ...]:
         entries += list(flag_entries(bare.replace("_", "-")))
     if not entries:
         known = {entry.name for entry in all_entries()} | set(flags_of(newest_release()))
-        guess = nearest(bare, known)
-        raise UsageError(
-            f"nothing is called {word!r}",
-            hint=f"did you mean {guess!r}?"
-            if guess
-            else "a flag, a profile field, a finding, a cause or an exit code",
-        )
+        raise UsageError(f"nothing is called {word!r}", hint=_meant(bare, known))
     return tuple(sorted(entries, key=lambda entry: KINDS.index(entry.kind)))
 
 
@@ -63,7 +59,7 @@ def _meant(word: str, known: Iterable[str]) -> str:
     return (
         f"did you mean {guess!r}?"
         if guess
-        else "a flag, a field, a finding, a cause, a patch, a variable or an exit code"
+        else "a flag, a field, a strategy, a step, a finding, a cause, a patch, a variable or an exit code"
     )
 
 
@@ -72,6 +68,7 @@ def all_entries() -> tuple[Entry, ...]:
     return (
         *exit_code_entries(),
         *field_entries(),
+        *ladder_entries(),
         *finding_entries(),
         *cause_entries(),
         *patch_entries(),
@@ -170,6 +167,22 @@ def _spelling_lines(field: str) -> Iterator[str]:
             yield words
 
 
+# -- strategies and steps
+
+
+def ladder_entries() -> Iterator[Entry]:
+    """How old and new change places, and the steps that a change is made of, in the host's own order."""
+    for name, word in ladder()["strategies"].items():
+        steps = [step.name for step in forward(name)] if name in STRATEGIES else []
+        facts = [*word.facts.items(), *([("steps", ", ".join(steps))] if steps else [])]
+        yield Entry(kind="strategy", name=name, sentence=_sentence(word.means), facts=tuple(facts))
+    for name, word in ladder()["steps"].items():
+        taken = [strategy for strategy, order in STRATEGIES.items() if name in order.steps]
+        those = "all" if len(taken) == len(STRATEGIES) else ", ".join(taken)
+        facts = [*word.facts.items(), *([("strategies", those)] if taken else [])]
+        yield Entry(kind="step", name=name, sentence=_sentence(word.means), facts=tuple(facts))
+
+
 # -- findings and causes
 
 
@@ -196,7 +209,7 @@ def cause_entries() -> Iterator[Entry]:
     for rule in load_causes():
         by_cause.setdefault(rule.cause, []).append((rule.hint, rule.permanent))
     for cause, said in by_cause.items():
-        hints = list(dict.fromkeys(_PARTS_WITH_NUMBERS.sub("", hint) for hint, _ in said))
+        hints = list(dict.fromkeys(filled(hint, {}, {}, {}) for hint, _ in said))
         lasting = {permanent for _, permanent in said}
         again = "the same start fails the same way" if lasting == {True} else "may pass"
         again = "depends on where it happens" if len(lasting) > 1 else again

@@ -18,9 +18,12 @@ def facts_request(
     patches: Iterable[Mapping[str, object]] = (),
     models: Iterable[str] = (),
     flags: bool = False,
-    warmth: Iterable[Mapping[str, object]] = (),
+    target: Mapping[str, object] | None = None,
 ) -> dict[str, object]:
-    """What to ask; `services` are asked for beside those the host knows itself, `flags` brings the engines' own flags."""
+    """What to ask; `services` are asked for beside those the host knows itself, `flags` brings the engines' own flags.
+
+    `target`: the release that a change would go to, described (planning.questions) or by service and release number.
+    """
     return {
         "services": list(services),
         "engines": list(engines),
@@ -32,7 +35,7 @@ def facts_request(
         "models": list(models),
         "flags": flags,
         "gpu_details": flags,
-        "warmth": list(warmth),
+        "target": None if target is None else dict(target),
     }
 
 

@@ -22,6 +22,9 @@ from deployer.render.quoting import parse_environment, parse_exec_line
 from deployer.schema.observe import Observation, StageMap
 from deployer.schema.service import Service
 
+JUDGED_SECONDS = 10.0
+"""What a window that was cut short keeps of its end."""
+
 Look = Callable[[Gathering, StageMap], None]
 """Called with what there is so far, whenever an event has come."""
 
@@ -76,7 +79,7 @@ def observe(
         gathering.window,
         stages,
         host=channel.host,
-        settle_seconds=_settle(gathering.window, watching.settle_seconds),
+        settle_seconds=_settle(gathering.window, watching.settle_seconds, watching.seconds),
         load="live traffic" if load is None else load.describe(),
         recording=str(path),
         baseline=before,
@@ -90,7 +93,7 @@ def replay(path: Path, baseline: Path | None = None) -> Observation:
         window,
         stages,
         host=str(head.get("host", "?")),
-        settle_seconds=_settle(window, float(head.get("settle_seconds") or 0)),
+        settle_seconds=_settled(window, head),
         load=str(head.get("load", "")),
         recording=str(path),
         baseline=None if baseline is None else evidence_of(baseline),
@@ -111,7 +114,7 @@ def opened(path: Path) -> tuple[dict[str, Any], Window, StageMap]:
 def evidence_of(path: Path) -> Evidence:
     """A recording as a baseline."""
     head, window, stages = opened(path)
-    return Evidence(window.settled(_settle(window, float(head.get("settle_seconds") or 0))), stages)
+    return Evidence(window.settled(_settled(window, head)), stages)
 
 
 def map_of(first: Mapping[str, Any], layers: int | None, split: list[int] | None = None) -> StageMap:
@@ -207,13 +210,21 @@ def _head(
         layers=stages.layers or (event.get("model") or {}).get("num_hidden_layers"),
         split=split if stages.kind == "pipeline" and len(split) == stages.pipeline else None,
         settle_seconds=watching.settle_seconds,
+        seconds=watching.seconds,
         load="live traffic" if load is None else load.describe(),
     )
 
 
-def _settle(window: Window, seconds: float) -> float:
-    """A window that was cut short keeps something to judge."""
-    return min(seconds, max(0.0, window.seconds - 10.0))
+def _settled(window: Window, head: Mapping[str, Any]) -> float:
+    """What of a recording was for settling; older ones do not say how long was to be judged."""
+    return _settle(
+        window, float(head.get("settle_seconds") or 0), float(head.get("seconds") or JUDGED_SECONDS)
+    )
+
+
+def _settle(window: Window, seconds: float, judged: float) -> float:
+    """A window that was cut short keeps something to judge, but no more than was asked for."""
+    return min(seconds, max(0.0, window.seconds - min(judged, JUDGED_SECONDS)))
 
 
 @contextmanager

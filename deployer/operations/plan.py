@@ -24,7 +24,7 @@ from deployer.schema.desired import Desired
 from deployer.schema.facts import GpuNow, HostFacts, ServiceNow
 from deployer.schema.memory import GIB, Checkpoint, Correction, MemoryPlan, Place
 from deployer.schema.profile import Profile
-from deployer.schema.strategy import Move
+from deployer.schema.strategy import Move, StrategyChoice
 from deployer.schema.versions import is_release
 
 # What is taken before the engine looks at what is free. On H200s, with SGLang 0.5.17, 1.27 GiB were measured for one
@@ -51,6 +51,7 @@ def plan_on_host(
     model: str | None = None,
     free_gib: float | None = None,
     version: str | None = None,
+    strategy: StrategyChoice | None = None,
 ) -> tuple[tuple[MemoryPlan, Move | None], ...]:
     """One conversation for all profiles: checkpoints and facts; then the plans, and how a switch would get there."""
     first = wanted[0]
@@ -69,18 +70,27 @@ def plan_on_host(
         )
         for each in wanted
     )
-    moves = (None if model or version else _move(each, facts, checkpoints) for each in wanted)
+    moves = (None if model or version else _move(each, facts, checkpoints, strategy) for each in wanted)
     return tuple(zip(plans, moves, strict=True))
 
 
-def _move(desired: Desired, facts: HostFacts, checkpoints: Mapping[str, Checkpoint]) -> Move | None:
+def _move(
+    desired: Desired,
+    facts: HostFacts,
+    checkpoints: Mapping[str, Checkpoint],
+    strategy: StrategyChoice | None,
+) -> Move | None:
     """How a switch to the profile would be made; None where there could be none, which switch --plan explains."""
     try:
-        bundle = render_bundle(desired, engine_version(desired, facts), port=places(desired, facts)[1])
+        version, (here, there) = engine_version(desired, facts), places(desired, facts)
+        bundle = render_bundle(desired, version, port=here)
+        beside = render_bundle(desired, version, port=there) if there else None
         rooms = rooms_of(desired, facts, checkpoints)
     except DeployError:
+        if strategy is not None:  # whoever asks about one is told
+            raise
         return None
-    return move_to(desired, facts, bundle, rooms)
+    return move_to(desired, facts, bundle, rooms, beside, strategy)
 
 
 def read_models(

@@ -9,6 +9,7 @@ from deployer.operations.explain import (
     exit_code_entries,
     field_entries,
     finding_entries,
+    ladder_entries,
     patch_entries,
     variable_entries,
 )
@@ -43,6 +44,7 @@ def reference_pages(commands: Iterable[CommandPage]) -> dict[str, str]:
     return {
         "commands.md": _commands(commands),
         "profiles.md": _fields(),
+        "strategies.md": _ladder(),
         "exit-codes.md": _exit_codes(),
         "findings.md": _listed("Findings", finding_entries(), FINDINGS),
         "causes.md": _listed("Causes", cause_entries(), CAUSES),
@@ -52,6 +54,10 @@ def reference_pages(commands: Iterable[CommandPage]) -> dict[str, str]:
     }
 
 
+LADDER = (
+    "How old and new change places, and the steps that a change is made of. Steps of a front or of held weights are left\n"
+    "out where there is none. What each strategy costs: [the downtime ladder](../explanation/ladder.md)."
+)
 FINDINGS = (
     "A finding is a checked fact. `error` forbids a change, `warning` is to be known, `ok` is shown by `deploy doctor`.\n"
     "`--ignore NAME` makes a warning of an error."
@@ -90,6 +96,14 @@ def _item(entry: Entry) -> str:
 
 def _code(label: str, text: str) -> str:
     return f"`{text}`" if label in ("when", "written as", "SGLang says", "go over it") else text
+
+
+def _ladder() -> str:
+    parts = [LADDER]
+    for kind in ("strategy", "step"):
+        parts.append(f"## {'Strategies' if kind == 'strategy' else 'Steps'}\n")
+        parts += [_item(entry) for entry in ladder_entries() if entry.kind == kind]
+    return _page("Strategies and steps", *parts)
 
 
 def _exit_codes() -> str:

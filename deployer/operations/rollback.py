@@ -22,7 +22,7 @@ def rollback(
     strategy: StrategyChoice | None = None,
 ) -> Outcome | Plan:
     """Ask the host, choose the release, and execute the plan that was confirmed."""
-    facts = read_facts(channel, services=[service])
+    facts = read_facts(channel, services=[service], history=True, target={"service": service, "release": to})
     activation_unit = render_activation_unit(facts.python, template_folder)
     plan = plan_rollback(channel.host, service, facts, to, activation_unit, strategy=strategy)
     if not confirm(plan):

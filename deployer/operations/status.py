@@ -7,6 +7,7 @@ from deployer.operations.facts import read_facts
 from deployer.schema.facts import HostFacts, ServiceNow
 from deployer.schema.host import Host
 from deployer.schema.inventory import Inventory
+from deployer.schema.release import ActivationFront
 
 
 def status(channel: AgentChannel, host: Host, inventory: Inventory, service: str | None) -> HostFacts:
@@ -32,8 +33,17 @@ def service_document(now: ServiceNow) -> dict[str, Any]:
         "last_outcome": now.last_outcome,
         "gpus": list(now.gpus),
         "port": now.port,
+        "front": _front(now.standing.front) if now.standing is not None else None,
         "engine": now.engine,
     }
+
+
+def _front(front: ActivationFront | None) -> dict[str, Any] | None:
+    """Where the clients are, if that is not the engine's own port."""
+    if front is None:
+        return None
+    unit = front.socket_unit_name or front.unit_name
+    return {"kind": front.kind, "unit": unit, "host_bind": front.bind, "port": front.port}
 
 
 def host_document(host: str, facts: HostFacts, service: str | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from deployer.operations.secrets import fetch_secrets
 from deployer.operations.transaction import Watch, execute, no_change, refused
 from deployer.patches.catalogue import Catalogue, patch_request
 from deployer.planning.plan import AS_USUAL, Choices, engine_version, places, plan_switch
-from deployer.planning.warmth import warmth_request
+from deployer.planning.questions import target_request
 from deployer.render.bundle import render_bundle
 from deployer.render.unit import render_activation_unit
 from deployer.schema.desired import Desired
@@ -38,7 +38,7 @@ def switch(
         patches=[patch_request(entry) for entry in catalogue],
         models=[desired.service.model_path],
         flags=True,
-        warmth=[warmth_request(desired)],
+        target=target_request(desired),
     )
     facts, rooms = facts_and_rooms(desired, channel, asked)
     version, (here, there) = engine_version(desired, facts), places(desired, facts)

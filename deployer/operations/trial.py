@@ -183,7 +183,7 @@ def _bench(trial: Trial, leg: Leg, ground: Ground) -> Leg:
     except (UnreachableError, LockedError):
         raise
     except KeyboardInterrupt:
-        reason = "interrupted before anything was measured"
+        reason = "interrupted before it was measured"
         return leg.model_copy(update={"result": "interrupted", "reason": reason, "ended_at": moment()})
     except DeployError as error:
         return leg.model_copy(update={"result": "failed", "reason": error.message, "ended_at": moment()})

@@ -1,8 +1,8 @@
-"""What findings and causes mean, for `deploy explain` and the reference."""
+"""What findings, causes, strategies and steps mean, for `deploy explain` and the reference."""
 
 from functools import cache
 from importlib.resources import files
-from typing import Literal
+from typing import Any, Literal
 
 from deployer.schema.record import Record
 
@@ -10,8 +10,12 @@ PLACES = {
     "plan": "in the plan, before anything is sent",
     "check": "in the check step on the host, before anything is stopped; `deploy doctor` finds it too",
     "deep": "in the check step and in `deploy doctor`, with --deep",
+    "front": "in the plan, before anything is sent, and again in the check step on the host; "
+    "`deploy doctor --profile P` finds it too",
     "doctor": "by `deploy doctor`",
+    "prefetch": "in the prefetch step, while the old release serves; the change goes on",
     "switch": "while old and new change places; the old release is put back",
+    "told": "while old and new change places; it is a warning, and the change goes on",
     "memory": "by `deploy plan`",
 }
 
@@ -19,17 +23,39 @@ PLACES = {
 class Meaning(Record):
     """One finding or cause."""
 
-    where: Literal["plan", "check", "deep", "doctor", "switch", "memory"]
+    where: Literal["plan", "check", "deep", "front", "doctor", "prefetch", "switch", "told", "memory"]
     means: str
     do: str
+
+
+class Word(Record):
+    """A strategy or a step: what it is, and labelled facts about it."""
+
+    means: str
+    facts: dict[str, str]
 
 
 @cache
 def meanings() -> dict[str, Meaning]:
     """Every finding and cause that is not a rule of its own, by name."""
+    return {name: Meaning.model_validate(said) for name, said in _read("meanings.yaml").items()}
+
+
+@cache
+def ladder() -> dict[Literal["strategies", "steps"], dict[str, Word]]:
+    """The words of the downtime ladder, by kind and name."""
+    return {
+        kind: {name: _word(said) for name, said in words.items()}
+        for kind, words in _read("ladder.yaml").items()
+    }
+
+
+def _word(said: dict[str, str]) -> Word:
+    return Word(means=said["means"], facts={label: text for label, text in said.items() if label != "means"})
+
+
+def _read(name: str) -> Any:
     from ruamel.yaml import YAML
 
-    text = files("deployer.planning").joinpath("meanings.yaml").read_text(encoding="utf-8")
-    return {
-        name: Meaning.model_validate(said) for name, said in YAML(typ="safe", pure=True).load(text).items()
-    }
+    text = files("deployer.planning").joinpath(name).read_text(encoding="utf-8")
+    return YAML(typ="safe", pure=True).load(text)

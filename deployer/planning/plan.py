@@ -16,15 +16,17 @@ from deployer.planning.preflight import (
     engine_findings,
     host_findings,
     refuse_locked,
+    served_findings,
     service_findings,
     slot_findings,
+    stranger_findings,
 )
 from deployer.planning.questions import preflight_request
 from deployer.planning.rules.load import rule_findings
 from deployer.planning.rules.scene import scene_of
 from deployer.planning.situation import situation_of, standing_of
 from deployer.planning.strategy import Chosen, choose, expected_downtime
-from deployer.planning.warmth import alike_starts, warm_items
+from deployer.planning.warmth import alike_starts, colder_start, kept_items, warm_items
 from deployer.render.history import newest_release
 from deployer.schema.desired import Desired
 from deployer.schema.facts import HostFacts, ServiceNow
@@ -82,12 +84,12 @@ def plan_switch(
     now = facts.service(desired.service.name)
     refuse_locked(desired.host.name, now)
     engine = facts.engine(desired.engine.python)
-    serving = now is not None and now.state == "serving" and not now.drift
-    changes = choices.restart or not (serving and now is not None and now.digest == bundle.digest)
+    changes = choices.restart or not serves(now, bundle)
     chosen = chosen_for(desired, facts, beside or bundle, rooms, choices.strategy)
     if changes and chosen.strategy != "stop-first":
         bundle = beside or bundle
-    items = warm_items(desired, bundle.activation.engine_version, next(iter(facts.warmth), None))
+    target = facts.target
+    items = warm_items(desired, bundle.activation.engine_version, target.warmth if target else None)
     measured = alike_starts(now, desired.profile.name, items)
     findings = (
         *host_findings(facts),
@@ -99,6 +101,7 @@ def plan_switch(
         *command_findings(desired, facts, bundle),
         *front_findings(now, bundle.activation.front),
         *rooms.alone,
+        *(target.front if target and changes else ()),
         *(chosen.findings if changes else ()),
     )
     return Plan(
@@ -120,11 +123,16 @@ def plan_switch(
         findings=tuple(gone_over(finding, choices.ignore) for finding in findings),
         patches=tuple(patch_request(catalogue.get(name)) for name in desired.profile.patches or ()),
         expected_ready_seconds=measured[0].ready_seconds if measured else None,
-        expected_downtime=expected_downtime(chosen, measured),
+        expected_downtime=expected_downtime(chosen, measured, colder_start(now, desired.profile.name)),
         warmth=items if changes else (),
         rollback=choices.rollback,
         preflight=preflight_request(desired, bundle, deep=choices.deep, ignore=choices.ignore),
     )
+
+
+def serves(now: ServiceNow | None, bundle: Bundle) -> bool:
+    """Whether this very release serves already, as it was released."""
+    return now is not None and now.state == "serving" and not now.drift and now.digest == bundle.digest
 
 
 def chosen_for(
@@ -137,18 +145,24 @@ def chosen_for(
     return choose(said or desired.strategy, situation_of(now, new, facts, rooms))
 
 
-def move_to(desired: Desired, facts: HostFacts, bundle: Bundle, rooms: Rooms) -> Move:
-    """How a switch to this bundle would be made, and what it would cost."""
-    chosen = chosen_for(desired, facts, bundle, rooms)
+def move_to(
+    desired: Desired,
+    facts: HostFacts,
+    bundle: Bundle,
+    rooms: Rooms,
+    beside: Bundle | None = None,
+    said: StrategyChoice | None = None,
+) -> Move:
+    """How a switch to this bundle would be made, and what it would cost; `beside` as in `plan_switch`."""
+    chosen = chosen_for(desired, facts, beside or bundle, rooms, said)
     now = facts.service(desired.service.name)
-    items = warm_items(desired, bundle.activation.engine_version, next(iter(facts.warmth), None))
-    measured = alike_starts(now, desired.profile.name, items)
+    measured = alike_starts(now, desired.profile.name)
     return Move(
         strategy=chosen.strategy,
         strategy_reason=chosen.reason,
         passed_over=chosen.passed_over,
         expected_downtime=expected_downtime(chosen, measured),
-        findings=chosen.findings,
+        findings=() if serves(now, bundle) else chosen.findings,
     )
 
 
@@ -193,17 +207,24 @@ def plan_rollback(
     if number not in kept:
         known = ", ".join(map(str, sorted(kept)))
         raise UsageError(f"release {number} of {service} is not on {host}", hint=f"kept releases: {known}")
-    there = kept[number]
+    there, target = kept[number], facts.target if facts.target and facts.target.release == number else None
+    changes = not (number == now.release and now.state == "serving" and not now.drift)
     # Whoever goes back wants to be back: what the release asked for when it was made must not stand in the way.
     usual: StrategyChoice = "stop-first" if there.standing.strategy == "stop-first" else "auto"
     chosen = choose(strategy or usual, situation_of(now, there.standing, facts))
     findings: tuple[Finding, ...] = (
         *host_findings(facts),
         *service_findings(now),
+        *served_findings(now, there),
+        *stranger_findings(
+            set(there.standing.gpus) - set(now.gpus), there.standing.memory_fraction, facts, now
+        ),
         *front_findings(now, there.standing.front),
+        *(target.front if target and changes else ()),
         *chosen.findings,
     )
-    measured = alike_starts(now, there.profile, release=number)
+    items = kept_items(target.warmth if target else None)
+    measured = alike_starts(now, there.profile, items, release=number)
     return Plan(
         host=host,
         service=service,
@@ -217,12 +238,13 @@ def plan_rollback(
         current_release=now.release,
         current_profile=now.profile,
         unit_name=there.unit,
-        changes=not (number == now.release and now.state == "serving" and not now.drift),
-        unit_diff="",
+        changes=changes,
+        unit_diff=unit_diff(now, there.unit, target.unit_text or "") if target else "",
         activation_unit=activation_unit,
         findings=findings,
         expected_ready_seconds=measured[0].ready_seconds if measured else None,
-        expected_downtime=expected_downtime(chosen, measured),
+        expected_downtime=expected_downtime(chosen, measured, colder_start(now, there.profile, number)),
+        warmth=items if changes else (),
         rollback=rollback,
     )
 

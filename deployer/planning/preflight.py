@@ -1,10 +1,11 @@
 """Findings that facts alone give, before anything is sent; the host's own check step looks again and deeper."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import Any
 
 from deployer.errors import LockedError
 from deployer.schema.desired import Desired
-from deployer.schema.facts import HostFacts, ServiceNow
+from deployer.schema.facts import HostFacts, KeptRelease, ServiceNow
 from deployer.schema.outcome import Finding
 
 OLDEST_SYSTEMD = 245
@@ -13,6 +14,8 @@ OLDEST_PYTHON = (3, 8)
 OLDEST_DRIVER = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580,)}
 # What SGLang takes when memory_fraction is unset differs by release and model; this is its usual order.
 USUAL_FRACTION = 0.85
+# What a driver keeps of a GPU for itself is less (615 MiB on an H200); in a container it names no process at all.
+UNNAMED_BYTES = 2**30
 
 
 def error(check: str, message: str, hint: str = "") -> Finding:
@@ -92,7 +95,7 @@ def slot_findings(
                 "gpus-missing",
                 f"GPU {', '.join(missing)} is not on {desired.host.name}, which has {len(there)}",
             )
-        yield from _strangers(desired, facts, now)
+        yield from stranger_findings(desired.gpus, desired.profile.memory_fraction, facts, now)
     own = now.own_units if now is not None else ()
     for held in facts.ports:
         if held.port not in (desired.service.port, port) or _is_front(now, held.port):
@@ -112,19 +115,27 @@ def _is_front(now: ServiceNow | None, port: int) -> bool:
     return front is not None and front.port == port
 
 
-def _strangers(desired: Desired, facts: HostFacts, now: ServiceNow | None) -> Iterator[Finding]:
-    """Other processes on the slot's GPUs: in the way when what they hold leaves less than the profile takes."""
-    assert facts.gpus is not None
+def stranger_findings(
+    gpus: Collection[int], fraction: float | None, facts: HostFacts, now: ServiceNow | None
+) -> Iterator[Finding]:
+    """Other processes on GPUs of a release: in the way when what they hold leaves less than it takes."""
     own = now.own_units if now is not None else ()
-    for gpu in facts.gpus.gpus:
+    for gpu in facts.gpus.gpus if facts.gpus is not None else ():
+        if gpu.index not in gpus:
+            continue
+        unnamed = gpu.memory_used_bytes - sum(process.memory_bytes for process in gpu.processes)
+        if unnamed > UNNAMED_BYTES and (now is None or gpu.index not in now.gpus):
+            # No more than a warning: an engine that was killed a moment ago looks the same.
+            text = f"GPU {gpu.index}: {unnamed / 2**30:.1f} GiB are held by nobody that nvidia-smi names"
+            yield warning("gpu-shared", text)
         others = [p for p in gpu.processes if p.unit not in own]
-        if gpu.index not in desired.gpus or not others:
+        if not others:
             continue
         held = sum(process.memory_bytes for process in others)
-        wanted = (desired.profile.memory_fraction or USUAL_FRACTION) * gpu.memory_total_bytes
         names = ", ".join(
             f"pid {p.pid} ({p.command}; unit {p.unit or 'none'}, user {p.user})" for p in others
         )
+        wanted = (fraction or USUAL_FRACTION) * gpu.memory_total_bytes
         said = f"GPU {gpu.index}: {names} holds {held / 2**30:.1f} GiB"
         if gpu.memory_total_bytes - held < wanted:
             yield error(
@@ -162,3 +173,28 @@ def service_findings(now: ServiceNow | None) -> Iterator[Finding]:
         )
     for drift in now.drift:
         yield warning("drift", drift)
+
+
+# How the last try of a release that never served ended, in the words of a sentence.
+ENDED = {
+    "rolled-back": "it was rolled back",
+    "refused": "it was refused",
+    "broken": "it was left broken",
+}
+
+
+def served_findings(now: ServiceNow, to: KeptRelease) -> Iterator[Finding]:
+    """Whether the release to go back to ever served."""
+    if to.release in now.served:
+        return
+    last: dict[str, Any] = next((e for e in reversed(now.history) if e.get("release") == to.release), {})
+    told = ""
+    if last.get("outcome") in ENDED:
+        cause = (last.get("diagnosis") or {}).get("cause")
+        told = f": {ENDED[last['outcome']]} at {last.get('ended_at')}" + (f", cause {cause}" if cause else "")
+    good = now.previous_release
+    yield warning(
+        "never-served",
+        f"release {to.release} ({to.profile}) never served{told}",
+        "" if good is None else f"without --to it is release {good}, which did",
+    )

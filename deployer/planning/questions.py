@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
+from deployer.planning.warmth import warmth_request
 from deployer.render.environment import SYSTEM_PATH
+from deployer.render.front import front_of
 from deployer.schema.desired import Desired
 from deployer.schema.host import Host
 from deployer.schema.release import Bundle
@@ -37,6 +39,12 @@ def preflight_request(
         "front": front.model_dump(mode="json") if front else None,
         "ignore": list(ignore),
     }
+
+
+def target_request(desired: Desired) -> dict[str, object]:
+    """The questions about a release that is still to come, for its plan."""
+    front = front_of(desired)
+    return {**warmth_request(desired), "front": front.model_dump(mode="json") if front else None}
 
 
 def service_request(host: Host, service: Service, *, deep: bool = False) -> dict[str, Any]:

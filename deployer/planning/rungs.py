@@ -1,4 +1,7 @@
-"""Why a rung of the downtime ladder cannot be taken: rules of one sentence, the most lasting reason first."""
+"""Why a rung of the downtime ladder cannot be taken: rules of one sentence, the most lasting reason first.
+
+Without a front no rung but the last can be taken, whatever else changes, so that is said before everything else.
+"""
 
 from collections.abc import Callable, Iterable
 
@@ -11,6 +14,7 @@ from deployer.schema.strategy import Strategy
 
 # Host memory that stays free for everything else while an engine's weights sleep there.
 SPARE_BYTES = 4 * GIB
+NO_FRONT = "the service has no `front:`"
 FIELDS = {
     "model_path": "model",
     "tp": "tensor parallelism",
@@ -25,7 +29,10 @@ FIELDS = {
 
 def why_not(strategy: Strategy, situation: Situation) -> str:
     """One sentence why a rung cannot be taken; empty when it can."""
-    return next((reason for rule in RULES[strategy] if (reason := rule(situation))), "")
+    reason = next((reason for rule in RULES[strategy] if (reason := rule(situation))), "")
+    if strategy == "stop-first" or situation.new.front is not None:
+        return reason
+    return f"{NO_FRONT}, and {reason}" if reason else f"{NO_FRONT}, so its clients reach one engine only"
 
 
 def _lacks(flag: str, what: str, standing: Standing, who: str) -> str:
@@ -108,7 +115,7 @@ def _one_address(situation: Situation) -> str:
     """Why two engines cannot be up at once, whatever they share."""
     old, new = situation.old, situation.new
     if new.front is None:
-        return "the service has no `front:`, so its clients reach one engine only"
+        return ""
     if new.front.kind == "socket":
         return (
             "the service's front is a socket, which leads to one engine only; `kind: router` can lead to two"

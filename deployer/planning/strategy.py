@@ -70,9 +70,10 @@ def _why_shared(situation: Situation) -> str:
 
 
 def _why_side_by_side(situation: Situation) -> str:
-    gpus = situation.new.gpus
-    has = f"has {gpu_names(gpus)} for itself" if gpus else "needs no GPU"
-    return f"the new engine {has}, and the old one serves until the new one answers"
+    new, old = situation.new.gpus, situation.old.gpus
+    takes = f"takes {gpu_names(new)}" if new else "needs no GPU"
+    on = f" on {gpu_names(old)}" if old else ""
+    return f"the new engine {takes}, and the old one serves{on} until the new one answers"
 
 
 def _why_sleep(situation: Situation) -> str:
@@ -101,7 +102,9 @@ WHY: dict[Strategy, Callable[[Situation], str]] = {
 }
 
 
-def expected_downtime(chosen: Chosen, measured: tuple[Measured, ...]) -> Downtime:
+def expected_downtime(
+    chosen: Chosen, measured: tuple[Measured, ...], colder: Measured | None = None
+) -> Downtime:
     """What this host measured when it last did the same, and else what is known for certain; nothing is guessed."""
     if not chosen.possible:
         return Downtime(source="none, as nothing will be changed")
@@ -112,6 +115,9 @@ def expected_downtime(chosen: Chosen, measured: tuple[Measured, ...]) -> Downtim
         return Downtime(
             seconds=0.0, source="the old engine serves until the new one answers; not measured here yet"
         )
+    if not measured and colder is not None:
+        took = f"the last start took {colder.ready_seconds:.1f} s here, compiling its kernels"
+        return Downtime(source=f"not measured with compiled kernels yet; {took}")
     if not measured:
         return Downtime(source="not measured on this host yet")
     first = {"sleep": "putting the old one to sleep", "stop-first": "the stop"}[chosen.strategy]

@@ -29,16 +29,15 @@ def warm_items(desired: Desired, version: str, found: Warmth | None) -> tuple[Wa
     return tuple(_items(found, cache_root(desired, version))) if found else ()
 
 
-def _items(found: Warmth, root: str) -> Iterator[WarmItem]:
-    kernels = found.kernels_in(root)
-    if kernels is not None and kernels.files:
-        text = f"{kernels.files} files, {_size(kernels.bytes)} in {root}"
-        yield WarmItem(item="kernels", state="warm", detail=text)
-    else:
-        others = sum(1 for each in found.kernels if each.files)
-        beside = f"; {others} other cache folders are for other releases, GPUs or patches" if others else ""
-        text = f"nothing in {root} yet, the first start compiles them{beside}"
-        yield WarmItem(item="kernels", state="cold", detail=text)
+def kept_items(found: Warmth | None) -> tuple[WarmItem, ...]:
+    """The same of a release that is kept: of kernels the host tells of the one folder that is its own, if it has one."""
+    root = found.kernels[0].folder if found and found.kernels else None
+    return tuple(_items(found, root)) if found else ()
+
+
+def _items(found: Warmth, root: str | None) -> Iterator[WarmItem]:
+    if root is not None:
+        yield _kernels(found, root)
     if found.bytecode is not None:
         text = f"{found.bytecode.compiled} of {found.bytecode.files} files of the engine's packages"
         yield WarmItem(
@@ -48,6 +47,17 @@ def _items(found: Warmth, root: str) -> Iterator[WarmItem]:
         there, size = found.weights.resident_bytes, found.weights.bytes
         text = f"{_size(there)} of {_size(size)} in memory"
         yield WarmItem(item="weights", state=_state(there, size), detail=text)
+
+
+def _kernels(found: Warmth, root: str) -> WarmItem:
+    kernels = found.kernels_in(root)
+    if kernels is not None and kernels.files:
+        text = f"{kernels.files} files, {_size(kernels.bytes)} in {root}"
+        return WarmItem(item="kernels", state="warm", detail=text)
+    others = sum(1 for each in found.kernels if each.files)
+    beside = f"; {others} other cache folders are for other releases, GPUs or patches" if others else ""
+    text = f"nothing in {root} yet, the first start compiles them{beside}"
+    return WarmItem(item="kernels", state="cold", detail=text)
 
 
 def _state(there: int, whole: int) -> Warmness:
@@ -66,13 +76,22 @@ def alike_starts(
     """What this host measured of the release, else of its profile, with kernels as they are now; the newest first.
 
     Byte code and weights are not asked: a switch brings them near before it stops anything, and what was measured had
-    that too.
+    that too. Where nobody looked at the kernels, any start will do.
     """
+    cold = next((item.state == "cold" for item in items if item.item == "kernels"), None)
+    starts = _starts(now, profile, release)
+    return tuple(each for each in starts if cold is None or was_cold(each) in (None, cold))
+
+
+def colder_start(now: ServiceNow | None, profile: str, release: int | None = None) -> Measured | None:
+    """The newest start that had to compile its kernels: what one takes no longer than when they are there."""
+    return next((each for each in _starts(now, profile, release) if was_cold(each)), None)
+
+
+def _starts(now: ServiceNow | None, profile: str, release: int | None) -> list[Measured]:
     measured = [each for each in (now.measured if now else ()) if each.ready_seconds is not None]
     same = [m for m in measured if m.release == release] or [m for m in measured if m.profile == profile]
-    cold = any(item.item == "kernels" and item.state == "cold" for item in items)
-    alike = (each for each in same if was_cold(each) in (None, cold))
-    return tuple(sorted(alike, key=lambda each: each.release, reverse=True))
+    return sorted(same, key=lambda each: each.release, reverse=True)
 
 
 def expected_start(

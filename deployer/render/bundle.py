@@ -10,7 +10,7 @@ from deployer.render.environment import cache_folders, environment_of
 from deployer.render.front import front_files, front_of
 from deployer.render.history import newest_release
 from deployer.render.secret_files import SecretFiles, secret_files
-from deployer.render.spelling import Spelled, refusals, spell, spell_profile
+from deployer.render.spelling import Spelled, spell, spell_profile
 from deployer.render.unit import render_unit, unit_context, unit_name
 from deployer.render.weights import shared_weights, weights_file
 from deployer.schema.desired import Desired
@@ -87,20 +87,19 @@ def _command(
     """The engine's argv and the variables that stand for fields without a flag."""
     service = desired.service
     spelled, refused = spell_profile(desired.profile, version)
-    problems = list(refusals(desired.profile, refused, desired.place))
+    problems = [desired.problem(field, sentence) for field, sentence in refused]
     beside: list[str] = []
-    strategy = f"profiles.{desired.profile.name}.strategy"
     for field, shown, value in (
         ("nccl_port", f"services.{service.name}.nccl_port", address.nccl_port),
         ("engine_config", f"services.{service.name}.secrets", hidden.engine_config),
-        ("weight_cache", strategy, desired.strategy == "shared-weights" or None),
-        ("memory_saver", strategy, desired.strategy == "sleep" or None),
+        ("weight_cache", "strategy", desired.strategy == "shared-weights" or None),
+        ("memory_saver", "strategy", desired.strategy == "sleep" or None),
     ):
         words = spell(field, value, version)
         if isinstance(words, Spelled):
             beside += words.words
-        elif shown == strategy:
-            problems.append(Problem(desired.place("strategy"), shown, f"{desired.strategy} {words}"))
+        elif shown == "strategy":
+            problems.append(desired.problem(shown, f"{desired.strategy} {words}"))
         else:
             problems.append(Problem("", shown, words))
     if problems:

@@ -1,14 +1,13 @@
 """Profile fields as engine flags: the spelling that the release knows, or a clear refusal."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from deployer.errors import Problem
 from deployer.render.history import has_flag, known_release, objection_to
 from deployer.schema.profile import Profile
 from deployer.schema.record import Record
@@ -104,12 +103,6 @@ def spell_profile(profile: Profile, version: str) -> tuple[Spelled, list[tuple[s
         else:
             words += _flag_words(flag, value, version)
     return Spelled(tuple(words), environment), refused
-
-
-def refusals(profile: Profile, refused: list[tuple[str, str]], place: Any) -> Iterator[Problem]:
-    """Refused fields as problems at their place in the inventory."""
-    for field, sentence in refused:
-        yield Problem(place(field), f"profiles.{profile.name}.{field}", sentence)
 
 
 def _flag_words(flag: str, value: Any, version: str) -> list[str]:

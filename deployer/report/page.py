@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from deployer.errors import UsageError
 
-PACKAGE: Final = "sglang-deploy[report]"
+INSTALL: Final = "in the checkout of deploy: pip install '.[report]'"
 LONG: Final = 28
 JUDGED: Final = (
     *("PASS", "FAIL", "INCONCLUSIVE", "committed", "broken"),
@@ -113,7 +113,7 @@ def check_drawable() -> None:
     except ImportError as error:
         raise UsageError(
             "a report needs vl-convert-python, which holds the charting library",
-            hint=f"pip install '{PACKAGE}'",
+            hint=INSTALL,
         ) from error
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from ipaddress import ip_address
 from itertools import combinations, product
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from deployer.schema.reserved_flags import INSTEAD
 from deployer.schema.resolve import resolve
 from deployer.schema.rules import fit_problems, gpu_problems, profile_problems
 from deployer.schema.selection import nearest
-from deployer.schema.service import Service
+from deployer.schema.service import PortUse, Service
 from deployer.schema.yaml_source import dotted
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ SECRET_NAME = re.compile(
     r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY|SECRET_KEY|CREDENTIALS)$", re.I
 )
 _SEARCH_PATHS = frozenset({"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "LD_PRELOAD"})
+
+MAX_PORT = 65535
+REMEDY = "set one of the two to another port"
 
 # Units of a service that outlive its releases.
 LASTING_UNITS = ("front", "parking", "weights")
@@ -38,10 +42,15 @@ def inventory_problems(
         *_settings_problems(inventory),
         *_group_problems(inventory, written),
         *_service_problems(inventory, written),
+        *_own_port_problems(inventory),
         *_inheritance_problems(inventory, written),
     ]
     if complete and not found:
-        found = [*_unit_name_problems(inventory), *_port_problems(inventory), *_profile_problems(inventory)]
+        found = [
+            *_unit_name_problems(inventory),
+            *_shared_port_problems(inventory),
+            *_profile_problems(inventory),
+        ]
     return [Problem(inventory.place(*path), dotted(path), sentence) for path, sentence in found]
 
 
@@ -87,13 +96,6 @@ def _service_problems(inventory: "Inventory", written: Mapping[str, set[str]]) -
         for index, gpu in enumerate(gpus):
             if gpu in gpus[:index]:
                 yield ("services", name, "gpus", index), f"names GPU {gpu} twice"
-        if service.nccl_port == service.port:
-            yield ("services", name, "nccl_port"), "must not be the HTTP port"
-        elif {service.nccl_port, (service.nccl_port or 0) + 1} & {
-            *service.engine_ports,
-            *service.front_ports,
-        }:
-            yield ("services", name, "nccl_port"), "and the port after it must not be ports of the front"
         for index, word in enumerate(service.hosts or ()):
             bare = word.removeprefix("!")
             if bare not in known and not any(fnmatchcase(host, bare) for host in written["hosts"]):
@@ -145,38 +147,74 @@ def _unit_name_problems(inventory: "Inventory") -> Iterator[Found]:
             )
 
 
-def _port_problems(inventory: "Inventory") -> Iterator[Found]:
-    clashes: dict[tuple[str, str, int], str] = {}
+def _own_port_problems(inventory: "Inventory") -> Iterator[Found]:
+    for name, service in inventory.services.items():
+        for number, use in enumerate(service.port_uses):
+            at = ("services", name, *use.field.split("."))
+            if use.port > MAX_PORT:
+                yield (
+                    at,
+                    f"{use.port}, {use.purpose}, is above {MAX_PORT}, where ports end; set it to a lower one",
+                )
+            for first in service.port_uses[:number]:
+                if first.port == use.port:
+                    yield at, f"{use.port}, {use.purpose}, is also {_named(inventory, name, first)}; {REMEDY}"
+        if service.front and not _is_address(service.host_bind):
+            at = ("services", name, "host_bind")
+            yield at, f"must be an IP address where there is a front, not {service.host_bind!r}"
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _shared_port_problems(inventory: "Inventory") -> Iterator[Found]:
+    clashes: dict[tuple[str, PortUse, str, PortUse], str] = {}
     for host in inventory.hosts.values():
         for one, other in combinations(inventory.services_of(host), 2):
-            for port in sorted(set(one.ports) & set(other.ports)):
-                clashes.setdefault((one.name, other.name, port), host.name)
-    for (one_name, other_name, port), host_name in clashes.items():
-        field = inventory.services[other_name].ports[port]
-        sentence = f"{port} is also used by service {one_name!r} on host {host_name!r}"
-        yield ("services", other_name, field), sentence
+            for first, use in product(one.port_uses, other.port_uses):
+                follows = one.port == other.port and first.by_default and use.by_default
+                if first.port == use.port and not follows:
+                    clashes.setdefault((one.name, first, other.name, use), host.name)
+    for (one_name, first, other_name, use), host_name in clashes.items():
+        yield (
+            ("services", other_name, *use.field.split(".")),
+            f"{use.port}, {use.purpose}, is also {_named(inventory, one_name, first)} on host {host_name!r}; {REMEDY}",
+        )
+
+
+def _named(inventory: "Inventory", service: str, use: PortUse) -> str:
+    """The other one of two, with the place to change it."""
+    path = ("services", service, *use.field.split("."))
+    return f"{use.purpose} of service {service!r} ({dotted(path)}, {inventory.place(*path)})"
 
 
 def _profile_problems(inventory: "Inventory") -> Iterator[Found]:
     for profile in inventory.profiles.values():
-        for field, sentence in dict.fromkeys(_findings_of(inventory, profile)):
-            place = inventory.profile_path(profile.name, field)
-            yield place, sentence
+        yield from dict.fromkeys(_findings_of(inventory, profile))
 
 
-def _findings_of(inventory: "Inventory", profile: Profile) -> Iterator[tuple[str, str]]:
+def _findings_of(inventory: "Inventory", profile: Profile) -> Iterator[Found]:
     """Contradictions anywhere; too few GPUs only when no host of the inventory has enough."""
-    profiles = inventory.profiles
+    profiles, name = inventory.profiles, profile.name
     if not inventory.services:
-        yield from profile_problems(resolve(profiles, profile))
+        for field, sentence in profile_problems(resolve(profiles, profile)):
+            yield inventory.written_at(name, field), sentence
     for service in inventory.services.values():
-        yield from profile_problems(resolve(profiles, profile, service), service.model)
-    misfits = []
+        for field, sentence in profile_problems(resolve(profiles, profile, service), service.model):
+            yield inventory.written_at(name, field, service), sentence
+    misfits: list[Found] = []
     for host, service in product(inventory.hosts.values(), inventory.services.values()):
         if service not in inventory.services_of(host):
             continue
         misfit = list(fit_problems(host, service, resolve(profiles, profile, service, host)))
         if not misfit:
             return
-        misfits += misfit
+        misfits += [
+            (inventory.written_at(name, field, service, host), sentence) for field, sentence in misfit
+        ]
     yield from misfits[:1]

@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from deployer.errors import Problem
 from deployer.schema.host import Host
 from deployer.schema.profile import EngineChoice, Profile, Settings
 from deployer.schema.record import Record
@@ -32,13 +33,19 @@ class Desired(Record):
     service: Service
     profile: Profile
     template_folder: str | None = None
-    places: dict[str, str] = Field(default_factory=dict, repr=False, exclude=True)
+    written: dict[str, tuple[str, str]] = Field(default_factory=dict, repr=False, exclude=True)
+    """Field of the profile -> how and where it is written: `services.k26.strategy`, `file:line`."""
 
-    def place(self, field: str) -> str:
-        """`file:line` of a profile field such as `flags.foo`, or of the nearest thing around it."""
-        while field not in self.places and "." in field:
-            field = field.rpartition(".")[0]
-        return self.places.get(field) or self.places.get("", "")
+    def problem(self, field: str, sentence: str) -> Problem:
+        """What is wrong with a profile field such as `flags.foo`, at its place or that of the nearest thing around it."""
+        around, inside = field, ""
+        while around not in self.written and "." in around:
+            around, _, last = around.rpartition(".")
+            inside = f".{last}{inside}"
+        if around not in self.written:  # written nowhere: then it would be in the profile
+            around, inside = "", f".{field}"
+        name, place = self.written.get(around, (f"profiles.{self.profile.name}", ""))
+        return Problem(place, name + inside, sentence)
 
     @property
     def engine(self) -> Engine:

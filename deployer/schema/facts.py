@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import ValidationError, ValidatorFunctionWrapHandler, field_validator
 
 from deployer.schema.flags import InstalledFlag
+from deployer.schema.outcome import Finding
 from deployer.schema.record import Record
 from deployer.schema.release import ActivationFront, ActivationWeights
 from deployer.schema.strategy import StrategyChoice
@@ -111,6 +112,7 @@ class Standing(Record):
     front: ActivationFront | None = None
     weights: ActivationWeights | None = None
     memory_saver: bool = False
+    memory_fraction: float | None = None
     adopted: bool = False
 
     @field_validator("front", "weights", mode="wrap")
@@ -168,6 +170,17 @@ class Warmth(Record):
         return next((each for each in self.kernels if each.folder == folder), None)
 
 
+class Target(Record):
+    """The release that a change would go to: one to come as it was described, or one that is kept."""
+
+    release: int | None
+    """None where it is still to come, and so has no unit text either."""
+    unit_text: str | None
+    warmth: Warmth
+    front: tuple[Finding, ...]
+    """What its front lacks on the host."""
+
+
 class Measured(Record):
     """Times of a release's last good start."""
 
@@ -222,6 +235,17 @@ class ServiceNow(Record):
         return tuple(unit for unit in held if unit)
 
     @property
+    def served(self) -> frozenset[int]:
+        """The releases that once served, as far as the history goes back."""
+        known = (self.release, self.previous_release, *(each.release for each in self.measured))
+        return frozenset(number for number in known if number is not None)
+
+    @property
+    def never_served(self) -> tuple[int, ...]:
+        """The releases that are kept although they never served."""
+        return tuple(kept.release for kept in self.releases if kept.release not in self.served)
+
+    @property
     def standing(self) -> Standing | None:
         """What matters of the current release for running another beside it."""
         return next((kept.standing for kept in self.releases if kept.release == self.release), None)
@@ -246,8 +270,8 @@ class HostFacts(Record):
     services: tuple[ServiceNow, ...]
     ports: tuple[PortHolders, ...]
     models: tuple[ModelFound, ...] = ()
-    warmth: tuple[Warmth, ...] = ()
-    """Told when asked for, in the order of the questions."""
+    target: Target | None = None
+    """Told when asked for; None where no such release is kept."""
 
     def engine(self, python: str) -> EngineFound | None:
         """The engine of this interpreter, if it was asked for."""

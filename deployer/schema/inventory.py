@@ -32,6 +32,12 @@ __all__ = [
 ]
 
 
+Layer = tuple[tuple[str, ...], tuple[str, ...] | None]
+"""A part of the inventory, and the only fields of it that count where not all do."""
+Written = tuple[str, str]
+"""A field as people write it, and its `file:line`."""
+
+
 class Inventory(Record):
     """Hosts, groups, services and profiles, with the place where each was written."""
 
@@ -100,7 +106,9 @@ class Inventory(Record):
             *neighbour_problems(neighbours, service, resolved),
         ]
         if found:
-            paths = [(self.profile_path(profile_name, field), sentence) for field, sentence in found]
+            paths = [
+                (self.written_at(profile_name, field, service, host), sentence) for field, sentence in found
+            ]
             problems = (Problem(self.place(*path), dotted(path), sentence) for path, sentence in paths)
             raise InventoryError(problems, hint=f"this is service {service.name!r} on host {host.name!r}")
         return Desired(
@@ -108,28 +116,35 @@ class Inventory(Record):
             service=service,
             profile=resolved,
             template_folder=self.template_folder,
-            places=dict(self._places_of(profile_name, service, host)),
+            written=dict(self._written(profile_name, service, host)),
         )
 
-    def _places_of(self, profile_name: str, service: Service, host: Host) -> Iterator[tuple[str, str]]:
-        """The place of every field of a resolved profile, from the lowest precedence to the highest."""
-        yield "strategy", self.place("services", service.name, "strategy")
-        layers = [f"services/{service.name}/settings"]
-        layers += [
-            f"profiles/{profile.name}" for profile in chain(self.profiles, self.profiles[profile_name])
-        ]
-        for layer in [*layers, f"hosts/{host.name}/settings"]:
-            for path, place in self.places.items():
-                if path.startswith(f"{layer}/"):
-                    yield path.removeprefix(f"{layer}/").replace("/", "."), place
-        yield "", self.place("profiles", profile_name)
+    def _layers(self, profile_name: str, service: Service | None, host: Host | None) -> Iterator[Layer]:
+        """Where fields of a resolved profile may be written, from the lowest precedence to the highest."""
+        if service:
+            yield ("services", service.name), ("strategy",)
+            yield ("services", service.name, "settings"), None
+        for profile in chain(self.profiles, self.profiles[profile_name]):
+            yield ("profiles", profile.name), None
+        if host:
+            yield ("hosts", host.name, "settings"), None
 
-    def profile_path(self, name: str, field: str) -> tuple[str, ...]:
-        """Where a resolved profile's field was written: in the profile, or in one that it extends."""
-        current: str | None = name
-        while current:
-            path = ("profiles", current, *field.split("."))
-            if "/".join(path) in self.places:
-                return path
-            current = self.profiles[current].extends
-        return ("profiles", name, *field.split("."))
+    def _written(self, profile_name: str, service: Service, host: Host) -> Iterator[tuple[str, Written]]:
+        """Every field of a resolved profile with the path and the place where it counts."""
+        for layer, only in self._layers(profile_name, service, host):
+            start = "/".join(layer) + "/"
+            for path, place in self.places.items():
+                field = path.removeprefix(start).replace("/", ".")
+                if path.startswith(start) and (only is None or field in only):
+                    yield field, (dotted((*layer, *field.split("."))), place)
+        yield "", (dotted(("profiles", profile_name)), self.place("profiles", profile_name))
+
+    def written_at(
+        self, profile_name: str, field: str, service: Service | None = None, host: Host | None = None
+    ) -> tuple[str, ...]:
+        """Where a resolved profile's field counts from: the host, the profile or one that it extends, or the service."""
+        inside = field.split(".")
+        for layer, only in reversed(list(self._layers(profile_name, service, host))):
+            if (only is None or field in only) and "/".join([*layer, *inside]) in self.places:
+                return (*layer, *inside)
+        return ("profiles", profile_name, *inside)

@@ -123,12 +123,12 @@ def neighbour_problems(services: Iterable[Service], service: Service, profile: S
     """Ports that the profile's block would take from other services of the host."""
     blocks = [port_block(service, profile, port) for port in service.engine_ports or (service.port,)]
     for other in services:
-        for port, (first, last) in product(other.ports, blocks):
-            if other.name != service.name and first < port <= last:
+        for use, (first, last) in product(other.port_uses, blocks):
+            if other.name != service.name and first < use.port <= last:
                 yield (
                     "attention_data_parallel",
                     (
                         f"uses ports {first} to {last} of service {service.name!r}, "
-                        f"but service {other.name!r} has port {port}"
+                        f"but service {other.name!r} has port {use.port}, {use.purpose}"
                     ),
                 )

@@ -1,9 +1,8 @@
 """A service: one served model at one place, with its engine and its secrets."""
 
-from ipaddress import ip_address
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from deployer.schema.profile import Settings
 from deployer.schema.record import (
@@ -95,6 +94,16 @@ class Front(Record):
     )
 
 
+class PortUse(NamedTuple):
+    """A port that a service takes on a host, the field that says so, and what for."""
+
+    port: int
+    field: str
+    purpose: str
+    by_default: bool = False
+    """Not written, but counted from the service's port."""
+
+
 def _check_served_name(value: str) -> str:
     if ":" in value:
         raise ValueError(f"{value!r} must not contain ':', which SGLang refuses")
@@ -152,24 +161,39 @@ class Service(Record):
         return self.front.parking_port or self.port + 500, self.front.metrics_port or self.port + 600
 
     @property
-    def ports(self) -> dict[int, str]:
-        """Every port that the service takes on a host, with the field that says so."""
-        found = {self.port: "port", **dict.fromkeys((*self.engine_ports, *self.front_ports), "front")}
+    def port_uses(self) -> tuple[PortUse, ...]:
+        """Every port that the service takes on a host."""
+        found = [PortUse(self.port, "port", "the HTTP port")]
+        if self.front:
+            found += self._front_uses(self.front)
         if self.nccl_port:
+            found.append(PortUse(self.nccl_port, "nccl_port", "NCCL's port"))
+        if self.nccl_port and self.front:
             # Two engines may be up at once, and each opens its own.
-            found |= dict.fromkeys((self.nccl_port, self.nccl_port + bool(self.front)), "nccl_port")
+            purpose = "NCCL's port of a second engine (nccl_port + 1)"
+            found.append(PortUse(self.nccl_port + 1, "nccl_port", purpose))
+        return tuple(found)
+
+    def _front_uses(self, front: Front) -> list[PortUse]:
+        named = [
+            *(("engine_ports", "an engine's port behind the front", port) for port in self.engine_ports),
+            *zip(
+                ("parking_port", "metrics_port"),
+                ("the front's parking port", "the front's metrics port"),
+                self.front_ports,
+                strict=False,
+            ),
+        ]
+        found = []
+        for field, purpose, port in named:
+            by_default = getattr(front, field) is None
+            said = f"{purpose} (not set: port + {port - self.port})" if by_default else purpose
+            found.append(PortUse(port, f"front.{field}", said, by_default))
         return found
 
-    @model_validator(mode="after")
-    def _front_has_room(self) -> "Service":
-        ports = [*((self.port,) if self.front else ()), *self.engine_ports, *self.front_ports]
-        if len(set(ports)) != len(ports) or max(ports, default=0) > 65535:
-            raise ValueError(f"needs ports of its own behind the front, but has {', '.join(map(str, ports))}")
-        if self.front:
-            try:
-                ip_address(self.host_bind)
-            except ValueError:
-                raise ValueError(
-                    f"host_bind {self.host_bind!r} must be an IP address where there is a front"
-                ) from None
-        return self
+    @field_validator("front", mode="before")
+    @classmethod
+    def _front_says_something(cls, value: object) -> object:
+        if value is None:
+            raise ValueError("is empty; write `front: {}` for a router with its usual ports, or leave it out")
+        return value

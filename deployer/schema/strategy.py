@@ -40,3 +40,8 @@ class Move(Record):
     expected_downtime: Downtime
     findings: tuple[Finding, ...] = ()
     """What forbids the rung that was asked for, or has to be known before."""
+
+    @property
+    def refused(self) -> bool:
+        """Whether a switch would refuse to make the change so."""
+        return any(finding.severity == "error" for finding in self.findings)

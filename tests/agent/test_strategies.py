@@ -31,7 +31,9 @@ class Move:
         self.own: dict[str, Any] = {"front": FRONT, "memory_saver": strategy == "sleep"}
         if strategy == "shared-weights":
             self.own["weights"] = WEIGHTS
-        assert host.switch("tp8", activation={**self.own, "port": A})["outcome"] == "committed"
+        if strategy == "side-by-side":
+            self.own["gpus"] = [1]  # not that of the old one
+        assert host.switch("tp8", activation={**self.own, "port": A, "gpus": [0]})["outcome"] == "committed"
         host.front.said.clear()
         host.front.watched = True
 
@@ -352,6 +354,7 @@ def _again(host: FakeHost, move: Move, behaviour: str, reboot: bool) -> None:
         ("side-by-side", {"front": {**FRONT, "port": 30009}}, "need one front"),
         ("side-by-side", {"port": A}, "which only one engine can have"),
         ("side-by-side", {"unit_name": TP8}, "which only one engine can have"),
+        ("side-by-side", {"gpus": [0, 1]}, "both releases have GPU 0"),
         ("shared-weights", {}, "do not have the same weights"),
         ("sleep", {}, "not started with the memory saver"),
     ],

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +42,7 @@ PROFILES = {
     "fast": _profile(200),
     "bad": _profile(100, STANDIN_FAIL="exit-1"),
     "silent": {**_profile(100), "metrics": False},
+    "hasty": {**_profile(100), "drain_seconds": 1, "deadlines": {"ready_seconds": 60, "stop_seconds": 3}},
     "pp8": {"extends": "base", "tensor_parallel": 1, "pipeline_parallel": 8, "attention_backend": "triton"},
 }
 
@@ -122,6 +122,26 @@ def test_a_service_is_measured_through_its_host(place: Place, tmp_path: Path) ->
     assert [gpu["gpu"] for gpu in document["memory"]] == list(range(8))
     page = (tmp_path / "bench.html").read_text()
     assert "k26 on ct200, profile usual" in page and subject["unit_digest"] in page
+
+
+def test_a_switch_under_the_load_is_named(place: Place) -> None:
+    before, _ = place.serving()
+    release = place.deploy("switch", "--profile", "hasty", "-y")[0]["release"]
+    load = ("--concurrency", "2,4", "--seconds", "20", "--output-tokens", "64")
+    measuring = place.start("bench", *load, "--json")
+    assert measuring.stderr is not None
+    for line in measuring.stderr:
+        if "measuring" in line:
+            break
+    switched, _ = place.deploy("switch", "--profile", "fast", "-y")
+    out, err = ended(measuring, 200)
+    assert measuring.returncode == 0, out + err
+    document = json.loads(out)
+    named = f"switch from release {release} (hasty) to release {switched['release']} (fast), committed"
+    for level in document["levels"]:
+        assert not level["valid"] and named in level["invalid_reason"], level["invalid_reason"]
+    assert document["hours"] == []
+    place.deploy("switch", "--profile", before, "-y")
 
 
 def test_what_is_watched_meanwhile_comes_into_the_report(place: Place, tmp_path: Path) -> None:
@@ -276,23 +296,31 @@ def test_a_broken_connection_costs_no_leg(place: Place) -> None:
     assert place.serving() == before
 
 
-def test_budgets_and_ctrl_c(place: Place) -> None:
+def test_a_leg_beyond_the_downtime_budget_is_left_out(place: Place) -> None:
     before = place.serving()
     load = ["--concurrency", "2", "--seconds", "3", "--output-tokens", "32", "-y"]
     document, _ = place.deploy("trial", "--profiles", f"{before[0]},slow", "--downtime-budget", "0.5s", *load)
     assert [leg["result"] for leg in document["legs"]] == ["measured", "skipped"]
     assert document["downtime_seconds"] == 0
+    assert place.serving() == before
 
-    process = place.start("trial", "--profiles", f"{before[0]},slow", *load[:3], "60", *load[4:], "--json")
+
+@pytest.mark.parametrize("phase", ["connecting", "warming up", "measuring"])
+def test_ctrl_c_in_a_leg_ends_the_trial_where_it_began(place: Place, phase: str) -> None:
+    before = place.serving()
+    load = ["--concurrency", "2", "--seconds", "60", "--output-tokens", "32", "-y", "--json"]
+    process = place.start("trial", "--profiles", f"{before[0]},slow", *load)
     assert process.stderr is not None
+    said = []
     for line in process.stderr:
-        if "measuring" in line:
+        said.append(line)
+        if phase in line:
             break
-    time.sleep(2)
     process.send_signal(signal.SIGINT)
-    out, _ = ended(process, 60)
-    assert process.returncode == 130
-    assert json.loads(out)["legs"][0]["result"] == "interrupted"
+    out, err = ended(process, 120)
+    told = f"{process.returncode}\n{out}\n{''.join(said)}{err}"
+    assert process.returncode == 130, told
+    assert json.loads(out)["legs"][0]["result"] == "interrupted", told
     assert place.serving() == before
 
 

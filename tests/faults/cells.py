@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from deployer.agent.transaction.strategy import forward, left_out, way_back
 from tests.faults.faults import FAULTS
 
-STEPS: Final = ("stage", "check", "drain", "stop", "start", "ready", "soak", "commit")
-WAY_BACK: Final = ("restore-stop", "restore-start", "restore-ready")
+# The product's own order, for a service without front and shared weights.
+SPARED: Final = left_out({}, {})
+STEPS: Final = ("stage", *(step.name for step in forward("stop-first", SPARED)))
+WAY_BACK: Final = tuple(step.name for step in way_back("stop-first", STEPS, SPARED))
 ALL_STEPS: Final = (*STEPS, *WAY_BACK)
 BEGIN, END = "begin", "end"
 
@@ -38,7 +41,7 @@ class Cell:
 def all_cells() -> list[Cell]:
     """Every cell once, in an order whose every beginning is spread evenly over steps, faults and moments.
 
-    Steps and faults are counted up together; as 11 and 16 have no divisor in common, that visits every pair. The
+    Steps and faults are counted up together; as 12 and 17 have no divisor in common, that visits every pair. The
     moments alternate, and the second time round they are the other ones.
     """
     faults = tuple(FAULTS)

@@ -140,9 +140,17 @@ def state_read_only(struck: Struck) -> None:
     struck.run(f"umount -l {folder}")
 
 
-def clock_jump(struck: Struck) -> None:
-    """An hour back. Lab hosts share the machine's clock, so it is the agent's reading of it that jumps."""
-    (struck.scene.root / HOLDS / "clock").write_text("-3600")
+def clock_back(struck: Struck) -> None:
+    _clock(struck, -3600)
+
+
+def clock_ahead(struck: Struck) -> None:
+    _clock(struck, 3600)
+
+
+def _clock(struck: Struck, seconds: int) -> None:
+    """Lab hosts share the machine's clock, so it is the agent's reading of it that jumps."""
+    (struck.scene.root / HOLDS / "clock").write_text(str(seconds))
     struck.mend.append(lambda: struck.run(f"rm -f /{HOLDS}/clock"))
     struck.scene.release()
 
@@ -197,7 +205,8 @@ FAULTS: Final[dict[str, Fault]] = {
     "journald-restart": journald_restart,
     "disk-full": disk_full,
     "state-read-only": state_read_only,
-    "clock-jump": clock_jump,
+    "clock-back": clock_back,
+    "clock-ahead": clock_ahead,
     "engine-kill": engine_kill,
     "port-stolen": port_stolen,
     "nvidia-smi-hangs": nvidia_smi_hangs,

@@ -6,15 +6,18 @@ import ast
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from deployer.agent.transaction.strategy import BACKWARD, FORWARD
 from deployer.cli.app import run
 from deployer.cli.explain import pages
 from deployer.errors import ExitCode
 from deployer.operations.explain import all_entries
 from deployer.operations.reference import EVENTS
 from deployer.planning.meanings import meanings
+from deployer.schema.strategy import StrategyChoice
 
 ROOT = Path(__file__).parents[2]
 MAKERS = ("error", "warning", "ok", "StepFailed", "finding")
@@ -75,6 +78,16 @@ def test_exit_codes_have_meanings() -> None:
         ("port-in-use", "cause", "port"),
         ("NCCL_P2P_LEVEL", "variable", "SYS"),
         ("6", "exit code", "transaction"),
+        ("side-by-side", "strategy", "other GPUs"),
+        ("shared-weights", "strategy", "check, prefetch, weights, start, ready"),
+        ("stop-first", "strategy", "the new one started"),
+        ("sleep", "strategy", "host memory"),
+        ("sleep", "step", "GPU memory"),
+        ("hold", "step", "hold_seconds"),
+        ("prefetch", "step", "not-warmed"),
+        ("not-warmed", "finding", "in the prefetch step, while the old release serves"),
+        ("no-router", "finding", "in the plan"),
+        ("no-router", "finding", "doctor --profile"),
     ],
 )
 def test_explain(word: str, kind: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,6 +96,12 @@ def test_explain(word: str, kind: str, text: str, capsys: pytest.CaptureFixture[
     found = [entry for entry in entries if entry["kind"] == kind]
     assert found
     assert text in json.dumps(found)
+
+
+def test_every_strategy_and_step_is_explained() -> None:
+    explained = {(entry.kind, entry.name) for entry in all_entries()}
+    assert {("strategy", name) for name in get_args(StrategyChoice)} <= explained
+    assert {("step", name) for name in (*FORWARD, *BACKWARD)} <= explained
 
 
 def test_explain_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,8 +35,9 @@ def _up(args: argparse.Namespace) -> None:
         args.name, hosts, gpus=args.gpus, binds=args.bind_ro, engines=engines, inventory=args.inventory
     )
     print(f"lab {lab.name}: {', '.join(hosts)} up in {time.monotonic() - began:.1f} s")
-    print(f"run commands in it with: python -m tests.lab exec --name {lab.name} -- COMMAND")
-    print(f"  such as: python -m tests.lab exec --name {lab.name} -- ssh -F {lab.ssh_config} {hosts[0]}")
+    within = f"{os.path.relpath(sys.executable)} -m tests.lab exec --name {lab.name} --"
+    print(f"a shell in its network, with deploy on its PATH: {within} bash")
+    print(f"or a single command: {within} deploy doctor; {within} ssh -F {lab.ssh_config} {hosts[0]}")
 
 
 def _down(args: argparse.Namespace) -> None:
@@ -55,10 +56,22 @@ def _exec(args: argparse.Namespace) -> None:
         raise LabError("exec needs a command: python -m tests.lab exec --name L -- COMMAND")
     lab = Lab.open(args.name)
     lab.enter()
+    environment = _environment(lab)
     try:
-        os.execvpe(command[0], command, {**os.environ, **lab.environment})
+        os.execvpe(command[0], command, environment)
     except OSError as error:
         raise LabError(f"{command[0]}: {error.strerror}") from None
+
+
+def _environment(lab: Lab) -> dict[str, str]:
+    """The lab's variables where the user has not set them, and `deploy` of this environment on the PATH."""
+    yours = {name: value for name, value in os.environ.items() if value or name not in lab.environment}
+    path = os.pathsep.join([str(Path(sys.executable).parent), yours.get("PATH", os.defpath)])
+    environment = {**lab.environment, **yours, "PATH": path}
+    if inventory := environment.get("DEPLOY_INVENTORY"):
+        whose = "your DEPLOY_INVENTORY" if "DEPLOY_INVENTORY" in yours else "the lab's own"
+        print(f"lab: inventory {inventory} ({whose})", file=sys.stderr, flush=True)
+    return environment
 
 
 def _fault(args: argparse.Namespace) -> None:

@@ -165,10 +165,16 @@ def test_command_brings_up_a_second_lab_beside_and_removes_it(lab: Lab, name: st
     assert host.address == lab.host("ct200").address and host.boot_id() != lab.host("ct200").boot_id()
     assert host.run("cat /shown/file").stdout == "shown"
     assert len(host.run("nvidia-smi -L").stdout.splitlines()) == 2
-    script = "echo $DEPLOY_INVENTORY; ssh -F $DEPLOY_SSH_CONFIG ct200 hostname"
+    script = "echo $DEPLOY_INVENTORY; command -v deploy; ssh -F $DEPLOY_SSH_CONFIG ct200 hostname"
     inside = command("exec", "--name", name, "--", "sh", "-c", script)
-    output = subprocess.run(inside, capture_output=True, text=True, check=True).stdout
-    assert output.split() == [str(tmp_path / "inventory"), "ct200"]
+    kept = {key: value for key, value in os.environ.items() if key != "DEPLOY_INVENTORY"}
+    for named, used, whose in (
+        ({}, str(tmp_path / "inventory"), "the lab's own"),
+        ({"DEPLOY_INVENTORY": "my"}, "my", "your DEPLOY_INVENTORY"),
+    ):
+        ran = subprocess.run(inside, env=kept | named, capture_output=True, text=True, check=True)
+        assert ran.stdout.split() == [used, str(Path(sys.executable).with_name("deploy")), "ct200"]
+        assert f"lab: inventory {used} ({whose})" in ran.stderr
     hosts = YAML(typ="safe").load(tmp_path / "inventory" / "hosts.yaml")["hosts"]
     assert hosts["ct200"]["address"] == "10.88.0.11"
     listed = subprocess.run(command("list"), capture_output=True, text=True, check=True).stdout

@@ -28,7 +28,9 @@ ExecStart=/opt/sglang/bin/python -m sglang.launch_server --model-path /models/k2
 """
 
 
-def recorded(truth: Truth, path: Path, seed: int = 0, settle: float = 0.0) -> Path:
+def recorded(
+    truth: Truth, path: Path, seed: int = 0, settle: float = 0.0, seconds: float | None = None
+) -> Path:
     """The file that watching it would leave."""
     head = recording.head(
         "ct200",
@@ -36,6 +38,7 @@ def recorded(truth: Truth, path: Path, seed: int = 0, settle: float = 0.0) -> Pa
         layers=truth.layers,
         split=None,
         settle_seconds=settle,
+        seconds=truth.seconds if seconds is None else seconds,
         load="live traffic",
     )
     lines = [recording.line_of(head)]
@@ -75,6 +78,16 @@ def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
 def test_settling_is_left_out(tmp_path: Path) -> None:
     found = replay(recorded(K26, tmp_path / "a.jsonl", settle=20))
     assert found.seconds == pytest.approx(40, abs=1)
+
+
+def test_a_short_window_after_settling_is_as_short_as_asked(tmp_path: Path) -> None:
+    """`--seconds 5 --load 8` settles for 10 s and judges 5; of a longer one that was cut, the last 10 s stay."""
+    cut = replace(K26, seconds=15)
+    whole = replay(recorded(cut, tmp_path / "a.jsonl", settle=10, seconds=5))
+    assert whole.seconds == pytest.approx(5, abs=0.5)
+    assert whole.settled_after_seconds == pytest.approx(10, abs=0.5)
+    kept = replay(recorded(cut, tmp_path / "b.jsonl", settle=10, seconds=60))
+    assert kept.seconds == pytest.approx(10, abs=0.5)
 
 
 def test_gaps_are_shown_as_gaps() -> None:

@@ -57,13 +57,17 @@ def test_a_plan_shows_what_would_change_and_changes_nothing(engine: Engine) -> N
     before = engine.tree()
     planned = engine.plan("triton-pp", LOG)["patches"]
     assert [(one["state_before"], one["state"]) for one in planned] == [("needed", "applied")] * 2
+    assert all(one["reason"].startswith("would be applied: ") for one in planned)
     first, second = (one["files"][0]["diff"] for one in planned)
     assert f"--- a/{TRITON}\n+++ b/{TRITON}\n" in first
     assert f"-{ONE_LINE}+{ONE_LINE.replace('get_value_buffer(0)', NEW)}" in first
     assert "ready" in second and "-        self.v_head_dim" not in second
     assert engine.tree() == before and not engine.state.exists()
     engine.apply("triton-pp")
-    assert engine.plan("triton-pp", verb="revert")["patches"][0]["state"] == "needed"
+    (back,) = engine.plan("triton-pp", verb="revert")["patches"]
+    assert back["state"] == "needed" and back["reason"].startswith("would be taken back: applied on ")
+    (done,) = engine.plan("triton-pp")["patches"]
+    assert done["reason"].startswith("applied on ")
     assert engine.state_of("triton-pp") == "applied"
 
 

@@ -151,3 +151,27 @@ def test_the_agent_reads_only_fields_that_a_release_has() -> None:
     assert asked_of(r'activation"\]') <= fields
     assert asked_of("deadlines") <= set(ActivationDeadlines.model_fields)
     assert asked_of(r'deadlines"\]') <= set(ActivationDeadlines.model_fields)
+
+
+def test_a_change_s_target_is_told_as_described_or_as_kept(host: FakeHost) -> None:
+    assert answered(host).target is None
+    lacking = {"kind": "router", "python": "/opt/none/bin/python"}
+    described = {"engine_python": sys.executable, "model_path": "/none", "caches": "/none", "front": lacking}
+    target = answered(host, target=described).target
+    assert target is not None and (target.release, target.unit_text) == (None, None)
+    assert "no-router" in [found.check for found in target.front]
+    assert target.warmth.engine_python == sys.executable
+
+    host.switch("tp8")
+    host.switch("pp8", "exits")
+    host.switch("pp8")
+    kept = {"service": SERVICE, "release": None}
+    target = answered(host, target=kept).target
+    assert target is not None and target.release == 1  # the last that served, not the one that ended
+    assert target.unit_text == host.store.unit_text(1)
+    folders = host.store.release(1)["activation"]["cache_folders"]
+    assert [each.folder for each in target.warmth.kernels] == folders[:1]
+    assert answered(host, target={**kept, "release": 2}).target is not None
+    assert answered(host, target={**kept, "release": 7}).target is None
+    now = answered(host).service(SERVICE)
+    assert now is not None and now.never_served == (2,)

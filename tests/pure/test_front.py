@@ -92,9 +92,17 @@ def test_another_text_is_another_front(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("front", "more", "word"),
     [
-        ({"engine_ports": [31001, 31001]}, {}, "ports of its own"),
-        ({"engine_ports": [30001, 31001]}, {}, "ports of its own"),
-        ({}, {"port": 64000}, "ports of its own"),
+        (
+            {"engine_ports": [31001, 31001]},
+            {},
+            "engine_ports: 31001, an engine's port behind the front, is also",
+        ),
+        (
+            {"engine_ports": [30001, 31001]},
+            {},
+            "engine_ports: 30001, an engine's port behind the front, is also",
+        ),
+        ({}, {"port": 64000}, r"engine_ports: 66000, .*\(not set: port \+ 2000\), is above 65535"),
         ({}, {"host_bind": "localhost"}, "IP address"),
         ({"kind": "nginx"}, {}, "kind"),
         ({"hold_seconds": -1.0}, {}, "hold_seconds"),

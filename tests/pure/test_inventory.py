@@ -91,7 +91,7 @@ def test_duplicates_are_errors(tmp_path: Path) -> None:
         ("a\tb: c:\n - : d", "is not valid YAML"),
         ("--- 1\n--- 2\n", "is not valid YAML"),
         ("hosts: \x01", "is not valid YAML"),
-        ("[" * 5000, "is not valid YAML"),
+        ("[" * 1000, "is not valid YAML"),
         ("just text", "must be a mapping with hosts"),
         ("- a", "must be a mapping with hosts"),
         ("host: {a: {}}", "did you mean 'hosts'?"),
@@ -136,7 +136,24 @@ def test_one_mistake_one_sentence(tmp_path: Path, text: str, said: str) -> None:
         ("gpus: [0, 0]", "services.chat.gpus[1]: names GPU 0 twice"),
         ("gpus: [0, 8]", "services.chat.gpus: names GPU 8, but host 'box' has GPUs 0 to 7"),
         ("hosts: [bix]", "services.chat.hosts[0]: names host or group 'bix', which is not in the inventory"),
-        ("nccl_port: 30000", "services.chat.nccl_port: must not be the HTTP port"),
+        (
+            "nccl_port: 30000",
+            "services.chat.nccl_port: 30000, NCCL's port, is also the HTTP port of service 'chat'",
+        ),
+        ("front:", "services.chat.front: is empty; write `front: {}` for a router with its usual ports"),
+        (
+            "front: {engine_ports: [30000, 31001]}",
+            "services.chat.front.engine_ports: 30000, an engine's port behind the front, is also the HTTP port",
+        ),
+        (
+            "front: {engine_ports: [30500, 31001]}",
+            "services.chat.front.parking_port: 30500, the front's parking port (not set: port + 500), is also "
+            "an engine's port behind the front of service 'chat' (services.chat.front.engine_ports, ",
+        ),
+        (
+            "front: {engine_ports: [1, 65000], metrics_port: 65001}\n    nccl_port: 65535",
+            "services.chat.nccl_port: 65536, NCCL's port of a second engine (nccl_port + 1), is above 65535",
+        ),
         ("secrets: {api_key: {env: A, file: b}}", "must have exactly one of env, file or command"),
         ("secrets: {api_key: {}}", "must have exactly one of env, file or command"),
         ("cache_folder: /var/../etc", "must not contain '..'"),
@@ -153,10 +170,29 @@ def test_ports_of_services_on_one_host_must_differ(tmp_path: Path) -> None:
     other = "  other:" + SERVICES.partition("chat:")[2]
     write(tmp_path, services=SERVICES + other)
     assert lines_of(tmp_path) == [
-        "services.yaml:11: services.other.port: 30000 is also used by service 'chat' on host 'box'"
+        "services.yaml:11: services.other.port: 30000, the HTTP port, is also the HTTP port of service 'chat' "
+        f"(services.chat.port, {tmp_path}/services.yaml:6) on host 'box'; set one of the two to another port"
     ]
     write(tmp_path, services=SERVICES + other.replace("30000", "30001") + "    nccl_port: 30000\n")
-    assert "services.other.nccl_port: 30000 is also used" in lines_of(tmp_path)[0]
+    assert "services.other.nccl_port: 30000, NCCL's port, is also the HTTP port" in lines_of(tmp_path)[0]
+
+
+def test_colliding_front_ports_say_which_and_where(tmp_path: Path) -> None:
+    front = "    front: {kind: socket}\n"
+    other = "  other:" + SERVICES.partition("chat:")[2].replace("30000", "31000")
+    write(tmp_path, services=SERVICES + front + other + front)
+    remedy = "on host 'box'; set one of the two to another port"
+    engine = "an engine's port behind the front"
+    assert lines_of(tmp_path) == [
+        f"services.yaml:12: services.other.port: 31000, the HTTP port, is also {engine} (not set: port + 1000) of "
+        f"service 'chat' (services.chat.front.engine_ports, {tmp_path}/services.yaml:8) {remedy}",
+        f"services.yaml:14: services.other.front.engine_ports: 32000, {engine} (not set: port + 1000), is also "
+        f"{engine} (not set: port + 2000) of service 'chat' (services.chat.front.engine_ports, "
+        f"{tmp_path}/services.yaml:8) {remedy}",
+    ]
+    # Two services on one port are one mistake, not one for each port that follows from it.
+    write(tmp_path, services=SERVICES + front + other.replace("31000", "30000") + front)
+    assert [line.split(":")[2] for line in lines_of(tmp_path)] == [" services.other.port"]
 
 
 def test_dp_attention_takes_a_block_of_ports(tmp_path: Path) -> None:

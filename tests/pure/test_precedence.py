@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from deployer.errors import UsageError
+from deployer.errors import InventoryError, UsageError
+from deployer.render.bundle import render_bundle
 from tests.pure.writing import HOSTS, SERVICES, desired, inventory
 
 GROUPED = """
@@ -122,3 +123,39 @@ def test_precedence_is_service_profile_host(tmp_path: Path) -> None:
 def test_engine_choice(tmp_path: Path, profile: str, host: str, python: str, version: str | None) -> None:
     found = desired(tmp_path, "p", hosts=f"{HOSTS}    {host}\n", profiles=f"profiles:\n  p:\n    {profile}\n")
     assert (found.engine.python, found.engine.version) == (python, version)
+
+
+def test_a_problem_names_the_field_where_it_is_written(tmp_path: Path) -> None:
+    service = SERVICES + "    strategy: sleep\n    settings: {async_batch_depth: 2, max_micro_batch: 4}\n"
+    profiles = "profiles:\n  base: {max_micro_batch: 8}\n  tp8: {extends: base, tensor_parallel: 8}\n"
+    with pytest.raises(InventoryError) as caught:
+        desired(tmp_path, services=service, profiles=profiles)
+    assert [(problem.field, problem.where.rpartition("/")[2]) for problem in caught.value.problems] == [
+        ("profiles.base.max_micro_batch", "profiles.yaml:2"),
+        ("services.chat.settings.async_batch_depth", "services.yaml:9"),
+    ]
+    hosts = HOSTS + "    settings: {tensor_parallel: 16}\n"
+    with pytest.raises(InventoryError) as caught:
+        desired(tmp_path, hosts=hosts)
+    assert [problem.field for problem in caught.value.problems] == ["hosts.box.settings.tensor_parallel"]
+
+
+@pytest.mark.parametrize(
+    ("services", "profiles", "field"),
+    [
+        ("    strategy: sleep\n", "", "services.chat.strategy"),
+        ("    settings: {strategy: sleep}\n", "", "services.chat.settings.strategy"),
+        ("    strategy: stop-first\n", "strategy: sleep, ", "profiles.tp8.strategy"),
+    ],
+)
+def test_what_a_release_cannot_have_is_named_where_it_is_written(
+    tmp_path: Path, services: str, profiles: str, field: str
+) -> None:
+    wanted = desired(
+        tmp_path,
+        services=SERVICES.replace("0.5.18", "0.4.0") + services,
+        profiles=f"profiles:\n  tp8: {{{profiles}tensor_parallel: 8}}\n",
+    )
+    with pytest.raises(InventoryError) as caught:
+        render_bundle(wanted, "0.4.0")
+    assert field in [problem.field for problem in caught.value.problems]

@@ -87,10 +87,28 @@ class Fronted(Service):
         beside = {self.weights_unit, self.front_unit, f"sglang-{self.name}-parking.service"}
         return [unit for unit in self.active_units() if unit not in beside]
 
-    def current(self) -> tuple[str, int]:
-        """The unit and the engine port of the release that is current, by the host's own record."""
+    def activation(self) -> dict[str, Any]:
+        """The release that is current, by the host's own record."""
         record = json.loads(self.stage.host.run(["cat", f"{self.folder}/current/release.json"]).stdout)
-        return str(record["activation"]["unit_name"]), int(record["activation"]["port"])
+        return dict(record["activation"])
+
+    def current(self) -> tuple[str, int]:
+        """The unit and the engine port of the release that is current."""
+        now = self.activation()
+        return str(now["unit_name"]), int(now["port"])
+
+    def give_other_gpu(self) -> tuple[int, int]:
+        """Have the inventory name first, of the service's two GPUs, the one that the current release leaves free; an
+        engine on one GPU takes the first. That of now, and that of the next release."""
+        (held,) = self.activation()["gpus"]
+        free = int(held) ^ 1  # a pair begins at an even number
+        self.change(gpus=[free, held])
+        return int(held), free
+
+    def used_mib(self, gpu: int) -> int:
+        """GPU memory in use."""
+        query = f"nvidia-smi -i {gpu} --query-gpu=memory.used --format=csv,noheader,nounits"
+        return int(self.stage.host.run(query).stdout)
 
     def engine_log(self, unit: str) -> str:
         """What the run of an engine that is under way, or was last, has printed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.strategies.conftest import NewFronted
-from tests.strategies.scene import Fronted
+from tests.strategies.scene import ENVIRONMENT, PROFILES, Fronted
 from tests.switch.stage import Stage, eventually
 
 pytestmark = pytest.mark.lab
@@ -56,6 +56,17 @@ def test_a_new_one_that_never_gets_ready_touches_nothing(service: Fronted) -> No
     assert service.assert_one_good() == old
     assert service.current() == (old, port)
     assert service.show(old, "MainPID", "NRestarts", "InvocationID") == before
+
+
+def test_a_new_one_without_room_beside_the_old_is_told_about_that_room(
+    ladder: Stage, service: Fronted
+) -> None:
+    full = {**PROFILES["two"], "environment": {**ENVIRONMENT, "STANDIN_FAIL": "oom"}}
+    ladder.profiles({"full": full})
+    diagnosis = service.switch("full").json["diagnosis"]
+    assert diagnosis["cause"] == "oom-weights"
+    assert "as a client of shared weights it loads none itself" in diagnosis["hint"]
+    service.assert_one_good()
 
 
 def test_back_and_forth_on_the_same_two_ports(service: Fronted) -> None:

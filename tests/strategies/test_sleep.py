@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import pytest
@@ -25,14 +24,6 @@ def service(new_fronted: NewFronted) -> Fronted:
 @pytest.fixture
 def holds(ladder: Stage) -> Holds:
     return Holds(ladder.host)
-
-
-def used_mib(service: Fronted) -> int:
-    """GPU memory in use on the service's first GPU."""
-    first = json.loads((service.stage.inventory / f"service-{service.name}.yaml").read_text())
-    gpu = first["services"][service.name]["gpus"][0]
-    query = f"nvidia-smi -i {gpu} --query-gpu=memory.used --format=csv,noheader,nounits"
-    return int(service.stage.host.run(query).stdout)
 
 
 def test_a_switch_over_sleep_fails_no_request(service: Fronted, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,11 +67,12 @@ def test_the_way_back_is_to_wake_the_old_one(
 def test_nothing_of_ours_asks_a_sleeping_engine(ladder: Stage, holds: Holds, service: Fronted) -> None:
     old, _ = service.current()
     pid = service.pid(old)
-    awake = used_mib(service)
+    gpu = service.activation()["gpus"][0]
+    awake = service.used_mib(gpu)
     holds.arm("start")
     switching = service.start_switch("whole-never")
     holds.reached("start", switching)
-    assert used_mib(service) < awake / 10
+    assert service.used_mib(gpu) < awake / 10
     said = service.status()
     assert (said["state"], "sleeps" in said["detail"]) == ("starting", True)
     ladder.deploy("observe", "--service", service.name, "--seconds", "2", "--json")

@@ -73,11 +73,16 @@ def test_a_socket_lets_connections_wait(ladder: Stage) -> None:
         settings={"environment": ENVIRONMENT},
     )
     made.serve("whole-one")
+    now = made.status()
+    assert (now["front"]["port"], now["port"]) == (made.port, made.port + 1000)
     process = made.start_switch("whole-two")
     made.wait_for("stop", "start", "ready")
     assert made.completion()  # asked while nobody served
     assert process.wait(60) == 0
     assert made.completion()
+    made.change(front=None)
+    made.serve("whole-one")  # systemd gives the clients' port to the engine
+    assert made.completion() and made.status()["front"] is None
     made.remove()
 
 

@@ -325,10 +325,11 @@ class Service:
         return self.stage.host.run(["systemctl", "show", "-P", "MainPID", self.unit(profile)]).stdout.strip()
 
     def change(self, **more: Any) -> None:
-        """Change the service in the inventory."""
+        """Change the service in the inventory; what is None is taken out."""
         path = self.stage.inventory / f"service-{self.name}.yaml"
-        service = json.loads(path.read_text())["services"][self.name]
-        self.stage.write(path.stem, {"services": {self.name: {**service, **more}}})
+        service = {**json.loads(path.read_text())["services"][self.name], **more}
+        kept = {key: value for key, value in service.items() if value is not None}
+        self.stage.write(path.stem, {"services": {self.name: kept}})
 
     def remove(self) -> None:
         """Take everything of this service off the host and out of the inventory."""

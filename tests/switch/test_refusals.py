@@ -182,3 +182,21 @@ def test_a_held_service_is_6_and_names_the_holder(stage: Stage, served: Service)
         stage.host.run(["systemctl", "kill", "--signal=KILL", served.unit("stuck")])
     assert ended(first).code == 3
     served.assert_serves("tp1", 1)
+
+
+def test_a_router_that_the_host_does_not_have_is_told_by_the_plan(
+    stage: Stage, new_service: NewService
+) -> None:
+    service = new_service(front={"kind": "router", "python": "/opt/sglang/bin/python"})
+    before = stage.execs()
+    ran = service.deploy("switch", "--profile", "tp1", "--plan")
+    assert stage.execs() - before == 1
+    (error,) = (found for found in ran.json["findings"] if found["severity"] == "error")
+    assert (ran.code, error["check"]) == (1, "no-router"), str(ran)
+    assert "/opt/sglang/bin/python has no sglang-router" in error["message"]
+    # Word for word what the check step says to whoever goes over the plan's.
+    checked = service.deploy("doctor", "--host", stage.host.name, "--profile", "tp1").json
+    (found,) = (found for found in checked["hosts"][0]["findings"] if found["check"] == "no-router")
+    assert found["message"] == error["message"]
+    assert service.switch("tp1").json["outcome"] == "refused"
+    assert service.unit_files() == []

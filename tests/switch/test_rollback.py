@@ -33,6 +33,8 @@ def test_back_to_the_last_good_one_to_a_named_one_and_twice(stage: Stage, served
     assert (ran.code, ran.json["outcome"]) == (0, "no-change")
     ran = stage.deploy("rollback", "--service", served.name, "--to", "4", "--plan")
     assert (ran.code, "to release 4 (bad)" in ran.out) == (0, True)
+    assert "warning: release 4 (bad) never served: it was rolled back at " in ran.out
+    assert "kept, but never served: release 4\n" in stage.deploy("history", "--service", served.name).out
 
     told = [
         (e["release"], e["profile"], e["action"], e["outcome"], e["previous_release"])
@@ -52,6 +54,31 @@ def test_back_to_the_last_good_one_to_a_named_one_and_twice(stage: Stage, served
     for entry in entries:
         assert (entry["ready_seconds"] is None) == (entry["outcome"] != "committed")
         assert "@" in entry["by"]
+
+
+def test_the_plan_of_a_rollback_is_as_full_as_that_of_a_switch(stage: Stage, served: Service) -> None:
+    served.serve("pp2")
+    ran = stage.deploy("rollback", "--service", served.name, "--plan", "--diff")
+    assert ran.code == 0
+    for start in (
+        "strategy stop-first: ",
+        "expected downtime: about ",
+        "kernels ",
+        "byte code ",
+        "weights ",
+        "start ",
+    ):
+        assert any(line.startswith(f"  {start}") for line in ran.out.splitlines()), (start, str(ran))
+    assert f"--- {served.unit('pp2')}\n+++ {served.unit('tp1')}\n" in ran.out
+    plan = served.deploy("rollback", "--diff").json  # --json without -y changes nothing
+    first = next(entry for entry in served.history() if entry["release"] == 1)
+    assert plan["expected_ready_seconds"] == plan["expected_downtime_seconds"] == first["ready_seconds"]
+    assert plan["diff"] in ran.out
+    # The way back is what was planned: the unit as it was released.
+    assert served.deploy("rollback", "-y").code == 0
+    unit = stage.host.get(f"/etc/systemd/system/{served.unit('tp1')}")
+    added = [line[1:] for line in plan["diff"].splitlines()[2:] if line.startswith("+")]
+    assert added and all(line in unit.splitlines() for line in added)
 
 
 def test_a_rollback_to_a_release_that_fails_now_comes_back(stage: Stage, served: Service) -> None:

@@ -58,6 +58,7 @@ def test_exec_channels_that_each_command_takes(stage: Stage, served: Service) ->
         (0, 1, ("switch", "--profile", "tp1", "-y")),
         (0, 1, ("history",)),
         (0, 4, ("switch", "--profile", "pp2", "-y")),
+        (7, 1, ("rollback", "--plan", "--diff", "--exit-code")),
         (0, 4, ("rollback", "-y")),
         (0, 1, ("attach",)),
         (0, 1, ("logs",)),

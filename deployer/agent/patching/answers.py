@@ -19,13 +19,13 @@ class PatchRefused(AgentError):
         self.answer = answer
 
 
-def answer(subject: Subject, steps: Sequence[Step], *, diffs: bool = False, **more: Any) -> dict[str, Any]:
-    """What the verbs return; `more` is left out where it is None or False."""
+def answer(subject: Subject, steps: Sequence[Step], *, planned: bool = False, **more: Any) -> dict[str, Any]:
+    """What the verbs return, with what `planned` steps would change; `more` is left out where it is None or False."""
     return {
         "engine_path": subject.package.folder,
         "engine_version": subject.package.version,
         "engine_python": subject.package.python,
-        "patches": [_patch(subject, step, diffs) for step in steps],
+        "patches": [_patch(subject, step, planned) for step in steps],
         **{key: value for key, value in more.items() if value},
     }
 
@@ -40,7 +40,7 @@ def refuse(subject: Subject, steps: Sequence[Step], verb: str) -> None:
         raise PatchRefused(refused[0].kind, f"cannot {verb}: {message}", hint, answer(subject, unchanged))
 
 
-def _patch(subject: Subject, step: Step, diffs: bool) -> dict[str, Any]:
+def _patch(subject: Subject, step: Step, planned: bool) -> dict[str, Any]:
     verdict = step.verdict_after or step.verdict
     before, after = (hashes(subject, step.patch, contents) for contents in (step.before, step.after))
     shown: dict[str, Any] = {
@@ -48,9 +48,9 @@ def _patch(subject: Subject, step: Step, diffs: bool) -> dict[str, Any]:
         "title": step.patch.get("title", ""),
         "state_before": step.verdict.state,
         "state": verdict.state,
-        "reason": step.refusal.message if step.refusal else verdict.reason,
+        "reason": _reason(step, verdict, planned),
         "effective": verdict.cured,
-        "files": [_file(subject, step, path, before[path], after[path], diffs) for path in before],
+        "files": [_file(subject, step, path, before[path], after[path], planned) for path in before],
     }
     if verdict.judged and verdict.judged != verdict.state:
         shown["judged"] = verdict.judged
@@ -58,12 +58,21 @@ def _patch(subject: Subject, step: Step, diffs: bool) -> dict[str, Any]:
     return {**shown, "nearest": nearest} if nearest else shown
 
 
+def _reason(step: Step, verdict: Verdict, planned: bool) -> str:
+    if step.refusal:
+        return step.refusal.message
+    if planned and step.lines:
+        done = {"apply": "applied", "revert": "taken back"}[step.lines[0]["operation"]]
+        return f"would be {done}: {step.verdict.reason}"
+    return verdict.reason
+
+
 def _file(
-    subject: Subject, step: Step, path: str, before: "str | None", after: "str | None", diffs: bool
+    subject: Subject, step: Step, path: str, before: "str | None", after: "str | None", planned: bool
 ) -> dict[str, Any]:
     source = subject.sources[path]
     shown: dict[str, Any] = {"path": path, "before_sha256": before, "after_sha256": after}
-    if diffs:
+    if planned:
         shown["diff"] = _diff(step.before, step.after, source.path)
     if source.status is not None and source.status.links > 1:
         shown["hard_links"] = source.status.links

@@ -35,7 +35,7 @@ def plan(request: Request, state_folder: str) -> dict[str, Any]:
     with _state_errors(ledger):
         subject = read_subject(request, ledger)
         steps, _ = _steps(subject, request, ledger, str(request.get("verb", "apply")))
-        return answer(subject, steps, diffs=True, pending=ledger.read_journal() is not None)
+        return answer(subject, steps, planned=True, pending=ledger.read_journal() is not None)
 
 
 def apply(request: Request, state_folder: str) -> dict[str, Any]:

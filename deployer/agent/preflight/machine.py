@@ -52,10 +52,12 @@ def port_block(subject: Subject) -> Iterator[Finding]:
     if not first:
         return
     held = 0
+    # A front's socket is held by systemd itself.
+    own_pids = {1} if any(unit.endswith(".socket") for unit in subject.own_units) else set()
     for port, pids in sorted(listening(first, last).items()):
         strangers = [
             pid
-            for pid in pids
+            for pid in set(pids) - own_pids
             if not any(f"/{unit}" in group for unit in subject.own_units for group in groups_of(pid))
         ]
         for pid in sorted(strangers):

@@ -13,11 +13,11 @@ SECONDS = 900.0
 
 def prefetch(tx: Transaction, step: Step) -> str:
     """Cache folders, byte code, weights into the page cache; how warm the start is stays with the outcome."""
-    from ..warm import warm_up, warmth
+    from ..warm import subject_of_release, warm_up, warmth
 
     record = tx.release(step.target)
     assert record is not None
-    subject = subject_of(tx, record)
+    subject = {**subject_of_release(record), "weights_held": weights_held(tx, record)}
     done: List[str] = []
     trouble: List[str] = []
     try:
@@ -49,17 +49,10 @@ def is_cold(warmth: Any) -> bool:
     return bool(found) and all(not one["files"] for one in found)
 
 
-def subject_of(tx: Transaction, record: Dict[str, Any]) -> Dict[str, Any]:
-    """A release as warming knows it."""
+def weights_held(tx: Transaction, record: Dict[str, Any]) -> bool:
+    """Whether a unit of their own holds the release's weights already."""
     activation = record["activation"]
-    environment = record.get("preflight", {}).get("environment", {})
-    home, held = environment.get("HF_HOME"), same_weights(activation, tx.known(OLD))
-    unit = tx.ports.systemd.unit(str(activation["weights"]["unit_name"])) if held else {}
-    return {
-        "user": activation.get("user"),
-        "engine_python": activation.get("engine_python"),
-        "model_path": activation.get("model_path"),
-        "hubs": [environment.get("HF_HUB_CACHE") or f"{home}/hub"] if home else [],
-        "cache_folders": activation.get("cache_folders", []),
-        "weights_held": unit.get("ActiveState") == "active",
-    }
+    if not same_weights(activation, tx.known(OLD)):
+        return False
+    unit = tx.ports.systemd.unit(str(activation["weights"]["unit_name"]))
+    return unit.get("ActiveState") == "active"

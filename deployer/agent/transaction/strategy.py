@@ -145,6 +145,8 @@ def unfit(strategy: str, new: Dict[str, Any], old: Optional[Dict[str, Any]]) -> 
         return f"a front of kind {new['front']['kind']} leads to one engine only"
     if new["unit_name"] == old["unit_name"] or int(new["port"]) == int(old["port"]):
         return f"both releases are {old['unit_name']} on port {old['port']}, which only one engine can have"
+    if strategy == "side-by-side" and (both := set(new.get("gpus", ())) & set(old.get("gpus", ()))):
+        return f"both releases have GPU {', '.join(map(str, sorted(both)))}"
     if strategy == "sleep" and not old.get("memory_saver"):
         return "the old engine was not started with the memory saver"
     if strategy == "shared-weights" and not same_weights(new, old):

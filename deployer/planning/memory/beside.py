@@ -52,7 +52,7 @@ def shared_room(profile: Profile, checkpoint: Checkpoint, version: str, now: Pla
         return Room(
             False,
             f"the running engine leaves {free}, room for {beside.max_total_tokens:,} KV tokens of a second one, "
-            f"and a whole context has {needed:,}",
+            f"and a whole context has {needed:,}{_limit_for_two(alone, needed)}",
         )
     if beside.max_total_tokens < alone.max_total_tokens:
         return Room(
@@ -61,6 +61,15 @@ def shared_room(profile: Profile, checkpoint: Checkpoint, version: str, now: Pla
             f"tokens instead of {alone.max_total_tokens:,}, and keeps that size",
         )
     return Room(True)
+
+
+def _limit_for_two(alone: MemoryPlan, needed: int) -> str:
+    """The setting with which an engine leaves its successor as much as it takes, if there is one."""
+    most = min(tokens_for_two(alone), alone.max_total_tokens)
+    if most <= 0:
+        return ""
+    less = ", which is less than a whole context," if most < needed else ""
+    return f"; with the flag max-total-tokens at {most:,} or less in both{less} they fit, after one switch by stop-first"
 
 
 def crowding(plan: MemoryPlan) -> Iterator[Finding]:

@@ -106,6 +106,9 @@ class Scene:
     host_memory_gib: float = 110
     engine_gib: float = 11.0
     held_gib: float = 0.0
+    """Of GPU 0, by somebody else."""
+    unnamed_gib: float = 0.0
+    """Of GPU 0, by nobody that nvidia-smi names."""
     torch: str = "2.9.1"
     old_torch: str = "2.9.1"
     adopted: bool = False
@@ -113,6 +116,13 @@ class Scene:
     measured: tuple[dict[str, Any], ...] = ()
     earlier: tuple[tuple[str, int], ...] = ()
     """Releases 1 and on before the one that serves: profile and engine port."""
+    earlier_services: str | None = None
+    """What they were made of, when that was something else."""
+    history: tuple[dict[str, Any], ...] = ()
+    lacks: str = ""
+    """What the front lacks on the host."""
+    kernels: int | None = None
+    """Compiled kernels that are there; None: the host is not asked of the release to come."""
 
     def inventory(self, name: str, services: str) -> Path:
         folder = self.folder / name
@@ -126,8 +136,8 @@ class Scene:
         assert self.profile is not None
         return self._release(self.profile, self.port)
 
-    def _release(self, profile: str, port: int | None) -> Bundle:
-        services = self.old_services or self.services
+    def _release(self, profile: str, port: int | None, services: str | None = None) -> Bundle:
+        services = services or self.old_services or self.services
         loaded = inventory(self.inventory("old", services), hosts=HOSTS, services=services, profiles=PROFILES)
         return render_bundle(
             loaded.desired(loaded.hosts["ct200"], None, profile), None, secrets={}, port=port
@@ -146,6 +156,28 @@ class Scene:
         }  # fmt: skip
         return json.loads(json.dumps(facts))  # type: ignore[no-any-return]
 
+    def target(self, asked: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What the host says of the release that a change would go to."""
+        if self.kernels is None:
+            return None
+        number, root = None, "/var/cache/deployer/chat/0.5.17"
+        if "engine_python" not in asked:
+            number = asked["release"] or len(self.earlier)
+        text = None if number is None else self._release(*self.earlier[number - 1]).unit_text
+        finding = {"check": "no-router", "severity": "error", "message": self.lacks, "hint": "", "read": ""}
+        return {
+            "release": number,
+            "unit_text": text,
+            "warmth": {
+                "engine_python": PYTHON,
+                "model_path": "/models/m16",
+                "kernels": [{"folder": root, "files": self.kernels, "bytes": self.kernels * MIB}],
+                "bytecode": {"files": 27, "compiled": 27},
+                "weights": {"bytes": 8 * GIB, "resident_bytes": 4 * GIB},
+            },
+            "front": [finding] if self.lacks else [],
+        }
+
     def _service(self) -> dict[str, Any]:
         nothing = dict.fromkeys(
             ("release", "previous_release", "profile", "digest", "unit", "unit_text", "engine", "port", "since",
@@ -159,6 +191,7 @@ class Scene:
             "state": "stopped",
             "detail": "",
             "measured": self.measured,
+            "history": self.history,
         }
         if self.profile is None:
             return blank
@@ -186,9 +219,10 @@ class Scene:
 
     def _earlier(self, engine: dict[str, Any]) -> Iterator[dict[str, Any]]:
         for number, (profile, port) in enumerate(self.earlier, 1):
-            bundle = self._release(profile, port)
+            bundle = self._release(profile, port, self.earlier_services)
             activation = json.loads(bundle.activation.model_dump_json())
-            stands = standing({"activation": activation, "engine": engine})
+            asked = {"argv": list(bundle.argv)}
+            stands = standing({"activation": activation, "engine": engine, "preflight": asked})
             yield {"release": number, "profile": profile, "unit": bundle.unit_name, "standing": stands}
 
     def _gpu(self, index: int) -> dict[str, Any]:
@@ -201,9 +235,10 @@ class Scene:
                     held.append((bundle.activation.weights.unit_name, 8.2))
         if index == 0 and self.held_gib:
             held.append(("jupyter.service", self.held_gib))
+        used = sum(size for _, size in held) + (self.unnamed_gib if index == 0 else 0)
         return {
             "index": index, "uuid": f"GPU-{index}", "name": "H200", "memory_total_bytes": 143_771 * MIB,
-            "memory_used_bytes": int(sum(size for _, size in held) * GIB) + 615 * MIB, "utilisation_percent": 0.0,
+            "memory_used_bytes": int(used * GIB) + 615 * MIB, "utilisation_percent": 0.0,
             "driver_version": "580.159.04", "compute_capability": 9.0,
             "processes": [
                 {"pid": n, "memory_bytes": int(size * GIB), "unit": unit, "user": "root", "command": "python"}
@@ -223,7 +258,8 @@ class Channel:
 
     def converse(self, verb: str, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         self.channels_opened += 1
-        facts = self.scene.facts()
+        asked = (request if verb == "facts" else request["facts"])["target"]
+        facts = self.scene.facts() | {"target": self.scene.target(asked) if asked else None}
         if verb == "facts":
             yield {"event": "result", **facts}
             return

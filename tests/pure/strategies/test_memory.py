@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from deployer.planning.memory.beside import beside_a_sleeper, crowding, shared_room, tokens_for_two
@@ -66,6 +68,25 @@ def test_room_for_a_second_cache(
     wanted = profile(0.5, strategy="shared-weights", flags={"max-total-tokens": limit})
     room = shared_room(wanted, checkpoint, "0.5.17", place(left_gib), place(138))
     assert (room.enough, said in room.sentence, bool(room.sentence)) == (enough, True, bool(said))
+
+
+@pytest.mark.parametrize(("whole_gib", "less"), [(138, ""), (9.6, ", which is less than a whole context,")])
+def test_the_refusal_of_a_second_cache_names_a_limit_that_fits_twice(
+    checkpoint: Checkpoint, whole_gib: float, less: str
+) -> None:
+    wanted = profile(0.5, strategy="shared-weights")
+    room = shared_room(wanted, checkpoint, "0.5.17", place(0.5), place(whole_gib))
+    assert not room.enough
+    said = re.search(r"max-total-tokens at ([\d,]+) or less in both(.*) they fit", room.sentence)
+    assert said is not None, room.sentence
+    assert said[2] == less
+    limited = profile(
+        0.5, strategy="shared-weights", flags={"max-total-tokens": int(said[1].replace(",", ""))}
+    )
+    first = plan_memory(limited, checkpoint, place(whole_gib), "0.5.17")
+    beside = whole_gib - WEIGHTS_GIB - first.gpus[0].kv_bytes / GIB - 1
+    room = shared_room(limited, checkpoint, "0.5.17", place(beside), place(whole_gib))
+    assert (room.enough, room.sentence) == (True, "")
 
 
 def test_a_sleeper_keeps_a_little(checkpoint: Checkpoint) -> None:

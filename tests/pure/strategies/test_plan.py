@@ -97,6 +97,18 @@ SITUATIONS: dict[str, Situation] = {
         {"services": ELSEWHERE, "old_services": AUTO}, "--profile tp2", "side-by-side", 0,
         {"shared-weights": "loads its own weights"},
     ),
+    "gpus-taken": (
+        {"services": AUTO, "old_services": ELSEWHERE, "held_gib": 110}, "--profile many", "side-by-side", 1,
+        {"shared-weights": "loads its own weights"},
+    ),
+    "gpus-held-by-nobody": (
+        {"services": AUTO, "old_services": ELSEWHERE, "unnamed_gib": 110}, "--profile many", "side-by-side", 0,
+        {"shared-weights": "loads its own weights"},
+    ),
+    "gpus-shared": (
+        {"services": AUTO, "old_services": ELSEWHERE, "held_gib": 11}, "--profile many", "side-by-side", 0,
+        {"shared-weights": "loads its own weights"},
+    ),
     "asleep": (
         {"services": SLEEP, "measured": (START,)}, "--profile many", "sleep", 0,
         {"shared-weights": "loads its own weights", "side-by-side": "release 3 holds GPU 0"},
@@ -114,7 +126,19 @@ SITUATIONS: dict[str, Situation] = {
     ),
     "no-front": (
         {"services": PLAIN + "    strategy: shared-weights\n"}, "--profile many --strategy auto", "stop-first", 0,
-        {"shared-weights": "the service has no `front:`", "sleep": "shares its weights"},
+        {
+            "shared-weights": "the service has no `front:`, so its clients reach one engine only",
+            "side-by-side": "the service has no `front:`, and release 3 holds GPU 0",
+            "sleep": "the service has no `front:`, and release 3 shares its weights",
+        },
+    ),
+    "no-front-named": (
+        {"services": PLAIN + "    strategy: sleep\n", "old_services": PLAIN}, "--profile many", "sleep", 1,
+        {"shared-weights": "the service has no `front:`, and the new engine loads its own weights"},
+    ),
+    "no-router": (
+        {"services": SLEEP, "kernels": 0, "lacks": "/opt/sglang/bin/python has no sglang-router"}, "--profile many",
+        "sleep", 1, {},
     ),
     "new-front": (
         {"services": ELSEWHERE, "old_services": PLAIN}, "--profile tp2", "stop-first", 0,
@@ -230,6 +254,118 @@ def test_a_rollback_to_the_same_port_has_to_stop_first(deploy: Deploy) -> None:
     }  # fmt: skip
 
 
+def test_a_rollback_shows_what_a_switch_shows(deploy: Deploy) -> None:
+    cold: dict[str, Any] = {"engine_python": "", "model_path": "", "bytecode": None, "weights": None}
+    cold["kernels"] = [{"folder": "/var/cache/deployer/chat/0.5.17", "files": 0, "bytes": 0}]
+    there: dict[str, Any] = {
+        "services": AUTO,
+        "earlier": (("many", 31000), ("tp2", 31000)),
+        "kernels": 7,
+        "measured": ({**START, "downtime_seconds": None},),
+    }
+    code, said = deploy(there, "rollback", "--plan", "--diff")
+    assert code == 0
+    lines = said.splitlines()
+    assert lines[0] == "ct200: rollback chat from release 3 (few) to release 2 (tp2)"
+    assert lines[1].startswith("  strategy stop-first: the old engine holds the GPUs")
+    assert lines[5:10] == [
+        "  expected downtime: about 44.0 s, which the last start took here, and the stop comes on top",
+        "  kernels   warm: 7 files, 7.0 MiB in /var/cache/deployer/chat/0.5.17",
+        "  byte code warm: 27 of 27 files of the engine's packages",
+        "  weights   partly: 4.0 GiB of 8.0 GiB in memory",
+        "  start     about 44.0 s, as measured here",
+    ]
+    assert lines[10:12] == ["--- sglang-chat-few.service", "+++ sglang-chat-tp2.service"]
+    assert any(line.startswith("+ExecStart=") and "--tp-size 2" in line for line in lines)
+    plan = plan_of(deploy, there, "rollback", "--diff")
+    assert "\n+++ sglang-chat-tp2.service\n" in plan["diff"]
+    assert [item["item"] for item in plan["warmth"]] == ["kernels", "byte code", "weights"]
+    assert (plan["expected_ready_seconds"], plan["findings"]) == (44.0, [])
+    # A start that compiled its kernels says only how long one without them takes.
+    there["measured"] = ({**START, "warmth": cold, "downtime_seconds": None},)
+    plan = plan_of(deploy, there, "rollback")
+    assert (plan["expected_ready_seconds"], plan["expected_downtime_seconds"]) == (None, None)
+    assert plan["expected_downtime_source"] == (
+        "not measured with compiled kernels yet; the last start took 44.0 s here, compiling its kernels"
+    )
+    plan = plan_of(deploy, {**there, "kernels": 0}, "rollback")
+    assert (plan["expected_ready_seconds"], plan["expected_downtime_seconds"]) == (44.0, 44.0)
+
+
+def test_a_rollback_to_what_never_served_says_so(deploy: Deploy) -> None:
+    there: dict[str, Any] = {
+        "services": AUTO,
+        "earlier": (("many", 31000), ("tp2", 31000)),
+        "history": (
+            {
+                "release": 1, "profile": "many", "action": "switch", "outcome": "rolled-back", "started_at": "-",
+                "ended_at": "2026-11-29T10:00:00Z", "diagnosis": {"cause": "oom-weights"},
+            },
+        ),
+    }  # fmt: skip
+    (found,) = plan_of(deploy, there, "rollback", "--to", "1")["findings"]
+    assert (found["check"], found["severity"]) == ("never-served", "warning")
+    assert found["message"] == (
+        "release 1 (many) never served: it was rolled back at 2026-11-29T10:00:00Z, cause oom-weights"
+    )
+    assert found["hint"] == "without --to it is release 2, which did"
+    code, said = deploy(there, "rollback", "--plan", "--to", "1")
+    assert (code, "  warning: release 1 (many) never served" in said) == (0, True)
+    assert plan_of(deploy, there, "rollback")["findings"] == []
+    served = {**there, "measured": ({**START, "release": 1},)}
+    assert plan_of(deploy, served, "rollback", "--to", "1")["findings"] == []
+    told = json.loads(deploy(there, "history", "--json")[1])
+    assert told["never_served"] == [1]
+    assert "kept, but never served: release 1\n" in deploy(there, "history")[1]
+
+
+def test_a_router_that_is_not_there_is_seen_in_the_plan(deploy: Deploy) -> None:
+    there: dict[str, Any] = {"services": SLEEP, "kernels": 0, "lacks": "there is no interpreter /opt/router"}
+    switch = ("switch", "--profile", "many", "--plan", "--json")
+    code, said = deploy(there, *switch)
+    errors = [each["check"] for each in json.loads(said)["findings"] if each["severity"] == "error"]
+    assert (code, errors) == (1, ["no-router"])
+    code, said = deploy(there, *switch, "--ignore", "no-router")
+    assert (code, '"severity": "error"' in said) == (0, False)
+    # What serves already needs no router to be found.
+    plan = plan_of(deploy, {**there, "port": 31000}, "switch", "--profile", "few")
+    assert (plan["changes"], plan["findings"]) == (False, [])
+    code, said = deploy({**there, "earlier": (("many", 31000),)}, "rollback", "--plan")
+    assert (code, "  error: there is no interpreter /opt/router" in said) == (1, True)
+
+
+def test_the_memory_plan_says_by_its_exit_code_when_a_switch_would_be_refused(deploy: Deploy) -> None:
+    broken = {"services": SHARED, "weights_state": "failed"}
+    for words in (("--profile", "many"), ("--compare", "many,tp2")):
+        for more in ((), ("--json",)):
+            code, said = deploy(broken, "plan", *words, *more)
+            assert (code, "shared-weights is not possible" in said) == (1, True)
+    assert deploy(broken, "plan", "--profile", "many", "--strategy", "stop-first")[0] == 0
+    assert deploy(broken, "plan", "--profile", "many", "--strategy", "auto")[0] == 0
+    code, said = deploy({"services": SHARED}, "plan", "--profile", "many", "--strategy", "side-by-side")
+    assert (code, "error: side-by-side is not possible: release 3 holds GPU 0" in said) == (1, True)
+    # What serves already is no change, so nothing is refused.
+    assert deploy({**broken, "port": 31000}, "plan", "--profile", "few")[0] == 0
+    described = ("plan", "--profile", "many", "--strategy", "auto", "--engine-version", "0.5.17")
+    code, said = deploy({"services": SHARED}, *described)
+    assert code == 2
+
+
+def test_a_rollback_to_other_gpus_looks_at_who_holds_them(deploy: Deploy) -> None:
+    there: dict[str, Any] = {
+        "services": AUTO, "old_services": ELSEWHERE, "earlier_services": AUTO, "port": 32000,
+        "earlier": (("few", 31000),),
+    }  # fmt: skip
+    plan = plan_of(deploy, there, "rollback")
+    assert (plan["strategy"], plan["findings"]) == ("side-by-side", [])
+    # Release 1 takes 0.3 of the GPU, and that much is left.
+    plan = plan_of(deploy, {**there, "held_gib": 80}, "rollback")
+    assert [each["check"] for each in plan["findings"]] == ["gpu-shared"]
+    code, said = deploy({**there, "held_gib": 110}, "rollback", "--plan")
+    assert code == 1
+    assert "error: GPU 0: pid 100 (python; unit jupyter.service, user root) holds 110.0 GiB" in said
+
+
 def test_the_memory_plan_names_the_move_too(deploy: Deploy) -> None:
     code, said = deploy({"services": SHARED}, "plan", "--profile", "many", "--json")
     plan = json.loads(said)
@@ -264,7 +400,7 @@ def test_a_named_strategy_that_the_engine_release_cannot_have_is_refused_by_name
         "--json",
     )
     assert code == 2
-    assert "services.yaml:10: profiles.few.strategy: shared-weights cannot be given to SGLang 0.5.12" in said
+    assert "services.yaml:10: services.chat.strategy: shared-weights cannot be given to SGLang 0.5.12" in said
 
 
 def test_no_golden_file_is_left_over() -> None:

@@ -210,5 +210,7 @@ def test_ports_behind_the_front_are_the_services_own(tmp_path: Path) -> None:
     )
     writing.write(tmp_path, services=other)
     assert writing.lines_of(tmp_path) == [
-        "services.yaml:13: services.other.port: 32000 is also used by service 'chat' on host 'box'"
+        "services.yaml:13: services.other.port: 32000, the HTTP port, is also an engine's port behind the front "
+        "(not set: port + 2000) of service 'chat' (services.chat.front.engine_ports, "
+        f"{tmp_path}/services.yaml:9) on host 'box'; set one of the two to another port"
     ]
