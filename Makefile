@@ -23,7 +23,7 @@ $(VENV)/.stamp: pyproject.toml tests/setup.sh
 test: setup  ## All tests but the real SGLang's, those with torch and the sweep over all releases
 	@# Where PYTHONDONTWRITEBYTECODE is set, each of a thousand commands would compile the project anew.
 	@$(BIN)/python -m compileall -q deployer tests
-	$(BIN)/python -m pytest -m "not real and not torch and not measuring" -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -m "not real and not torch and not measuring" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 	$(BIN)/python -m pytest tests/bench tests/switch tests/strategies -m "measuring and not real" $(ARGS)
 
 test-pure: setup  ## The fast tests: no root, no network

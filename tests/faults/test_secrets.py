@@ -55,7 +55,9 @@ def _may_have(pid: str) -> bool:
         groups = Path(f"/proc/{pid}/cgroup").read_text()
     except OSError:
         return True
-    ours = b"/deploy\0" in argv or argv.startswith((b"nsenter\0", b"sh\0-c\0printf"))
+    # The command that a secret comes from is the user's own, with the user's environment.
+    command = (b"/bin/sh\0-c\0cat ", b"cat\0")
+    ours = b"/deploy\0" in argv or argv.startswith((b"nsenter\0", b"sh\0-c\0printf", *command))
     return ours or "/sglang-" in groups or not argv
 
 

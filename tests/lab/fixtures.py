@@ -23,6 +23,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _terminated)
+    # A shell starts its background jobs with SIGINT ignored, and what they start would ignore Ctrl-C as well.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _terminated(number: int, frame: FrameType | None) -> NoReturn:
