@@ -203,12 +203,14 @@ def attach(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Emit) ->
             f"{paths.name} has had no {'such ' if request.get('transaction') else ''}transaction on this host",
         )
     previous = told["previous"] if told is state else told["previous_release"]
+    ended = told.get("result") if told is state else told
     emit(
         {
             "event": "begun",
             "transaction": identity,
             "release": told["release"],
             "previous_release": previous,
+            "ended_at": ended["ended_at"] if ended else None,
         }
     )
     return follow(paths, ports, emit, identity, after=int(request.get("after", 0)))

@@ -15,7 +15,8 @@ from .layout import Layout
 from .live import live_state
 from .loading import starts_of
 from .patch import missing
-from .processes import describe, listeners
+from .port_holders import port_holders
+from .processes import describe
 from .released import units_of
 from .standing import host_memory, standing, weights_now
 from .store import Store
@@ -34,7 +35,10 @@ def facts(request: Dict[str, Any], layout: Layout, ports: Ports, emit: Emit) -> 
     patches = list(request.get("patches", []))
     asked = request.get("target")
     if asked:  # before the threads: two that import one package at the same time wait for each other
-        from .target import target_facts
+        from .target import kept_engine, target_facts
+
+        kept = kept_engine(asked, layout)
+        engines += [kept] if kept and kept not in engines else []
     with ThreadPoolExecutor(max_workers=8) as pool:
         more = bool(request.get("gpu_details"))
         gpus = pool.submit(_gpus, ports.gpus, more) if request.get("gpus", True) else None
@@ -167,7 +171,7 @@ def _holder(pid: int, held: int) -> Dict[str, Any]:
 
 
 def _port(port: int) -> Dict[str, Any]:
-    return {"port": port, "holders": [str(describe(pid) or pid) for pid in sorted(listeners(port))]}
+    return {"port": port, "holders": [str(holder) for holder in port_holders(port, port).get(port, [])]}
 
 
 def service_facts(

@@ -1,4 +1,4 @@
-"""The release that a change would go to: its unit, how warm its start would be, and what its front lacks."""
+"""The release that a change would go to: its unit and command, how warm its start would be, and what its front lacks."""
 
 from typing import Any, Dict, Optional
 
@@ -15,13 +15,30 @@ def target_facts(asked: Dict[str, Any], layout: Layout, ports: Ports) -> Optiona
     """Of what the request describes, or of a release that is kept: the named one, else the last good one."""
     if "engine_python" in asked:
         return _looked_at(asked, asked.get("front"), ports)
+    record = _kept(asked, layout)
+    if record is None:
+        return None
+    number, command = int(record["release"]), record.get("preflight", {})
+    return dict(
+        _looked_at(subject_of_release(record), record["activation"].get("front"), ports),
+        release=number,
+        unit_text=Store(layout.service(str(asked["service"]))).unit_text(number),
+        argv=command.get("argv", []),
+        environment=command.get("environment", {}),
+        patches=[entry["name"] for entry in record.get("patch_entries") or []],
+    )
+
+
+def kept_engine(asked: Dict[str, Any], layout: Layout) -> Optional[str]:
+    """The interpreter of a kept release's engine, which only its record names."""
+    record = None if "engine_python" in asked else _kept(asked, layout)
+    return None if record is None else record["activation"].get("engine_python")
+
+
+def _kept(asked: Dict[str, Any], layout: Layout) -> Optional[Dict[str, Any]]:
     store = Store(layout.service(str(asked["service"])))
     number = store.previous() if asked.get("release") is None else int(asked["release"])
-    if number not in store.numbers():
-        return None
-    record = store.release(number)
-    found = _looked_at(subject_of_release(record), record["activation"].get("front"), ports)
-    return dict(found, release=number, unit_text=store.unit_text(number))
+    return store.release(number) if number is not None and number in store.numbers() else None
 
 
 def _looked_at(subject: Dict[str, Any], front: Optional[Dict[str, Any]], ports: Ports) -> Dict[str, Any]:
@@ -29,6 +46,9 @@ def _looked_at(subject: Dict[str, Any], front: Optional[Dict[str, Any]], ports: 
     return {
         "release": None,
         "unit_text": None,
+        "argv": [],
+        "environment": {},
+        "patches": [],
         "warmth": warmth(subject),
         "front": [finding for finding in findings if finding["severity"] != "ok"],
     }

@@ -11,7 +11,7 @@ from deployer.bench.load import Goal
 from deployer.bench.presets import goals_of
 from deployer.bench.verdicts import compare
 from deployer.errors import UsageError
-from deployer.schema.bench import Run, Wanted
+from deployer.schema.bench import LevelComparison, Run, Wanted
 from deployer.schema.trial import Answer, Candidate, Leg, Trial
 
 FIRST_SECONDS: Final = 20.0
@@ -214,6 +214,7 @@ def answers(runs: Mapping[str, Sequence[Run]], incumbent: str | None) -> tuple[A
                 profile=best,
                 output_tokens_per_s=rates[best],
                 others=others,
+                alike=tuple(name for name in others if not _faster(runs, name, best, (concurrency, rate))),
                 **_against(runs, incumbent, best, (concurrency, rate)),
             )
         )
@@ -225,27 +226,54 @@ def _against(
 ) -> dict[str, float | None]:
     if incumbent is None or incumbent == best or incumbent not in runs:
         return {}
-    found = compare(runs[incumbent], runs[best], primary=key[0])
-    levels = found.levels if found.comparable else ()
-    level = next((each for each in levels if (each.rate_requests_per_s, each.concurrency) == key[::-1]), None)
+    level = _compared(runs, incumbent, best, key)
     return {} if level is None else {"ratio_to_incumbent": level.ratio, "low": level.low, "high": level.high}
 
 
+def _faster(runs: Mapping[str, Sequence[Run]], other: str, best: str, key: tuple[int, float | None]) -> bool:
+    """Whether it is beyond doubt."""
+    level = _compared(runs, other, best, key)
+    return level is not None and level.low is not None and level.low > 1
+
+
+def _compared(
+    runs: Mapping[str, Sequence[Run]], base: str, other: str, key: tuple[int, float | None]
+) -> LevelComparison | None:
+    found = compare(runs[base], runs[other], primary=key[0])
+    levels = found.levels if found.comparable else ()
+    return next((each for each in levels if (each.rate_requests_per_s, each.concurrency) == key[::-1]), None)
+
+
 def sentence(trial: Trial, gpus: str) -> str:
-    """What the trial says, with the hardware and the loads it holds for."""
+    """What the trial says, with the hardware and the loads it holds for, and no more than is beyond doubt."""
+    ended = trial.interrupted
+    by_hand = f"it was ended by hand in leg {ended.number} ({ended.profile})" if ended is not None else ""
     if not trial.answers:
-        return f"on {trial.host} nothing could be measured"
-    parts = []
-    for answer in trial.answers:
-        at = (
-            f"{answer.rate_requests_per_s:g} requests/s"
-            if answer.rate_requests_per_s
-            else f"C={answer.concurrency}"
+        return f"on {trial.host} " + (
+            f"nothing was measured: {by_hand}" if by_hand else "nothing could be measured"
         )
-        gain = "" if answer.ratio_to_incumbent is None else f", {answer.ratio_to_incumbent - 1:+.0%}"
-        doubt = "" if answer.low is None or answer.low > 1 else ", not beyond doubt"
-        parts.append(f"{at} {answer.profile} ({answer.output_tokens_per_s:.1f} tok/s{gain}{doubt})")
-    return f"on {trial.host}{f' ({gpus})' if gpus else ''} the fastest is: {'; '.join(parts)}"
+    decided = any(answer.others and not answer.alike for answer in trial.answers)
+    parts = "; ".join([*map(_part, trial.answers), *([by_hand] if by_hand else [])])
+    where = f"on {trial.host}{f' ({gpus})' if gpus else ''}"
+    return f"{where} the fastest is: {parts}" if decided else f"{where}: {parts}"
+
+
+def _part(answer: Answer) -> str:
+    """One level's best, or why there is none."""
+    at = _at(answer)
+    gain = "" if answer.ratio_to_incumbent is None else f", {answer.ratio_to_incumbent - 1:+.0%}"
+    best = f"{answer.profile} ({answer.output_tokens_per_s:.1f} tok/s{gain})"
+    if not answer.others:
+        return f"{at} {best}, with nothing to compare it with"
+    if answer.alike:
+        alike = ", ".join(f"{name} ({answer.others[name]:.1f} tok/s)" for name in answer.alike)
+        return f"{at} no difference beyond doubt between {best} and {alike}"
+    return f"{at} {best}"
+
+
+def _at(answer: Answer) -> str:
+    rate = answer.rate_requests_per_s
+    return f"{rate:g} requests/s" if rate else f"C={answer.concurrency}"
 
 
 def worth_promoting(trial: Trial, primary: int | None) -> tuple[str | None, str]:
@@ -254,11 +282,24 @@ def worth_promoting(trial: Trial, primary: int | None) -> tuple[str | None, str]
         return None, "nothing could be measured"
     named = [answer for answer in trial.answers if answer.concurrency == primary]
     answer = named[0] if named else trial.answers[-1]
-    best, at, incumbent = answer.profile, f"C={answer.concurrency}", trial.incumbent_profile
+    best, at, incumbent = answer.profile, _at(answer), trial.incumbent_profile
     if best == incumbent:
-        return None, f"{best} is the fastest at {at} anyway"
+        return None, _why_it_stays(answer)
+    if incumbent is None and (answer.alike or not answer.others):
+        return (
+            best,
+            f"nothing is faster beyond doubt at {at}" if answer.others else f"only {best} was measured",
+        )
     if incumbent is not None and answer.low is None:
         return None, f"{best} is the fastest at {at}, but {incumbent} was not measured beside it"
     if incumbent is not None and answer.low is not None and answer.low <= 1:
         return None, f"{best} is not faster beyond doubt at {at}"
     return best, f"{best} is the fastest at {at}"
+
+
+def _why_it_stays(answer: Answer) -> str:
+    if not answer.others:
+        return f"there is nothing to compare {answer.profile} with"
+    if answer.alike:
+        return f"nothing is faster than {answer.profile} beyond doubt at {_at(answer)}"
+    return f"{answer.profile} is the fastest at {_at(answer)} anyway"

@@ -11,6 +11,7 @@ from deployer.bench.tournament import foreseen, leg_seconds
 from deployer.errors import UsageError
 from deployer.schema.bench import Run
 from deployer.schema.facts import ServiceNow
+from deployer.schema.strategy import BESIDE
 from deployer.schema.trial import Leg, Trial
 
 
@@ -91,18 +92,41 @@ def expectation(
     trial: Trial, ready: dict[str, float | None], now: ServiceNow | None
 ) -> dict[str, float | None]:
     """How long all of it takes, and how long nothing serves; None where this host has never shown it."""
-    serving, downtimes, measuring = trial.incumbent_profile, list[float | None](), list[float | None]()
-    for leg in (leg for leg in foreseen(trial) if not leg.result):
-        if leg.profile != serving or leg.restart:
-            downtimes.append(ready.get(leg.profile))
-        serving = leg.profile
+    home = trial.incumbent_profile
+    known = {home: ready_seconds(now, home)} | ready
+    moves, measuring, before = list[tuple[float | None, float | None]](), list[float | None](), home
+    for leg in foreseen(trial):
+        if leg.result or leg.reason:
+            continue
+        if leg.profile != before or leg.restart:
+            start = known.get(leg.profile)
+            moves.append((start, move_downtime(trial, before, leg.profile, start)))
+        before = leg.profile
         measuring.append(leg_seconds(leg.wanted))
-    if serving != trial.incumbent_profile and trial.incumbent_profile is not None:
-        downtimes.append(ready_seconds(now, trial.incumbent_profile))
-    downtime = None if None in downtimes else sum(each or 0.0 for each in downtimes)
-    bench = None if None in measuring else sum(each or 0.0 for each in measuring)
-    both = None if downtime is None or bench is None else downtime + bench
+    if home not in (before, None):
+        moves.append((known[home], move_downtime(trial, before, home, known[home])))
+    starts, downtime = (_total(column) for column in ([m[0] for m in moves], [m[1] for m in moves]))
+    bench = _total(measuring)
+    both = None if starts is None or bench is None else starts + bench
     return {"expected_seconds": both, "expected_downtime_seconds": downtime}
+
+
+def _total(found: Sequence[float | None]) -> float | None:
+    return None if None in found else sum(each or 0.0 for each in found)
+
+
+def move_downtime(trial: Trial, before: str | None, profile: str | None, start: float | None) -> float | None:
+    """How long nothing serves in a move from one profile to another: as planned where that plan holds, else the start.
+
+    Plans are those from what served at the beginning; among each other only engines on shared weights do without a stop.
+    """
+    there, back = trial.moves.get(profile or ""), trial.moves.get(before or "")
+    if profile == trial.incumbent_profile:
+        return 0.0 if back is not None and back.strategy in BESIDE else start
+    shared = there is not None and back is not None and there.strategy == back.strategy == "shared-weights"
+    if there is not None and (before == trial.incumbent_profile or shared):
+        return start if there.downtime_seconds is None else there.downtime_seconds
+    return start
 
 
 def slowest_start(trial: Trial, now: ServiceNow | None) -> float:
@@ -113,9 +137,9 @@ def slowest_start(trial: Trial, now: ServiceNow | None) -> float:
 
 def over_budget(trial: Trial, leg: Leg, now: ServiceNow | None) -> str | None:
     """Why there is no time left for a leg and the way home; an unknown start counts as the slowest known one."""
+    before = now.profile if now is not None else None
     slowest = slowest_start(trial, now)
-    serves = now is not None and now.profile == leg.profile and not leg.restart
-    there = 0.0 if serves else ready_seconds(now, leg.profile) or slowest
+    there = 0.0 if before == leg.profile and not leg.restart else ready_seconds(now, leg.profile) or slowest
     at_home = leg.profile == trial.incumbent_profile or trial.incumbent_profile is None
     home = 0.0 if at_home else ready_seconds(now, trial.incumbent_profile) or slowest
     limit = trial.time_budget_seconds
@@ -124,7 +148,29 @@ def over_budget(trial: Trial, leg: Leg, now: ServiceNow | None) -> str | None:
     spent = (datetime.now(UTC) - datetime.fromisoformat(trial.started_at)).total_seconds()
     if limit is not None and spent + there + (leg_seconds(leg.wanted) or 0.0) + last + home > limit:
         return f"the time budget of {limit:.0f} s would not be kept"
-    budget = trial.downtime_budget_seconds
-    if budget is None or trial.downtime_seconds + there + home <= budget:
+    return _over_downtime(trial, leg, before, (there, home))
+
+
+def _over_downtime(trial: Trial, leg: Leg, before: str | None, starts: tuple[float, float]) -> str | None:
+    """Why the downtime budget forbids a leg; `starts` are those of the leg and of the way home."""
+    budget, (there, home) = trial.downtime_budget_seconds, starts
+    down = (move_downtime(trial, before, leg.profile, there) or 0.0) if there else 0.0
+    down += (move_downtime(trial, leg.profile, trial.incumbent_profile, home) or 0.0) if home else 0.0
+    if budget is None or trial.downtime_seconds + down <= budget:
         return None
-    return f"the downtime budget of {budget:.0f} s would not be kept"
+    return f"the downtime budget of {budget:g} s would not be kept"
+
+
+def foretold(trial: Trial, ready: dict[str, float | None], now: ServiceNow | None) -> Trial:
+    """With the reason on every leg that the downtime budget would leave out, if all goes as expected."""
+    slowest, before, done = slowest_start(trial, now), trial.incumbent_profile, trial
+    home = ready_seconds(now, trial.incumbent_profile) or slowest
+    for leg in (leg for leg in trial.legs if not leg.result):
+        start = 0.0 if leg.profile == before and not leg.restart else ready.get(leg.profile) or slowest
+        at_home = trial.incumbent_profile in (leg.profile, None)
+        if reason := _over_downtime(done, leg, before, (start, 0.0 if at_home else home)):
+            trial = trial.with_leg(leg.model_copy(update={"reason": reason}))
+            continue
+        down = (move_downtime(trial, before, leg.profile, start) or 0.0) if start else 0.0
+        done, before = done.with_leg(leg.model_copy(update={"downtime_seconds": down})), leg.profile
+    return trial

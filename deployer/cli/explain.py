@@ -14,31 +14,29 @@ if TYPE_CHECKING:
 
 # A flag of the engine may be written with its dashes.
 @click.command("explain", context_settings={"ignore_unknown_options": True})
-@click.argument("word", required=False)
+@click.argument("words", nargs=-1, metavar="[WORD]")
 @click.option(
     "--reference", metavar="DIR", type=click.Path(file_okay=False), help="Write the reference pages there."
 )
 @json_option
-def command(word: str | None, reference: str | None, as_json: bool) -> int:
-    """Say what a flag, a field, a strategy, a step, a finding, a cause, a patch, a variable or an exit code means.
+def command(words: tuple[str, ...], reference: str | None, as_json: bool) -> int:
+    """Say what a word means: a flag, a field, a strategy, a finding, a cause, a variable, an exit code, an outcome, ...
 
     It needs no host. For example: deploy explain pp-size, deploy explain side-by-side, deploy explain weights-missing,
-    deploy explain 3
+    deploy explain rolled-back, deploy explain TTFT, deploy explain 3
     """
     if reference is not None:
         for name, text in pages().items():
             Path(reference).mkdir(parents=True, exist_ok=True)
             Path(reference, name).write_text(text, encoding="utf-8")
         return 0
-    if word is None:
-        raise click.UsageError(
-            "explain what? A flag, a field, a strategy, a step, a finding, a cause, a patch, a variable or an exit code"
-        )
 
     from deployer.cli.view import print_json
-    from deployer.operations.explain import explain
+    from deployer.operations.explain import EXPLAINED, explain
 
-    entries = explain(word)
+    if not words:
+        raise click.UsageError(f"explain what? {EXPLAINED[0].upper()}{EXPLAINED[1:]}")
+    entries = explain(" ".join(words), _said_of_commands(" ".join(words).lower()))
     if as_json:
         print_json(
             {
@@ -53,6 +51,15 @@ def command(word: str | None, reference: str | None, as_json: bool) -> int:
         for label, text in entry.facts:
             click.echo(f"  {label}: {text}")
     return 0
+
+
+def _said_of_commands(word: str) -> dict[str, str]:
+    """A sentence on each command; of the one that is asked for, what its help says first."""
+    from deployer.cli.app import COMMANDS, root
+
+    found = root.get_command(click.Context(root), word)
+    help_text = (found.help if found else None) or ""
+    return COMMANDS | ({word: " ".join(help_text.split("\n\n")[0].split())} if found else {})
 
 
 def pages() -> dict[str, str]:

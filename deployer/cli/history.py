@@ -1,10 +1,14 @@
 """deploy history"""
 
+import shutil
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from deployer.cli.options import Reach, choose_hosts, json_option, load, place_options, reach_options, reached
+
+ANY_WIDTH = 1000  # of what is no terminal
 
 
 @click.command("history")
@@ -77,27 +81,32 @@ def _who(holder: dict[str, Any]) -> str:
     return f"{holder.get('user', '?')}@{holder.get('machine', '?')}"
 
 
+def _width(columns: Mapping[str, Sequence[str]]) -> int:
+    return sum(2 + max(map(len, (head, *cells))) for head, cells in columns.items()) - 2
+
+
 def _print(document: dict[str, Any]) -> None:
     from deployer.cli.view import print_table, seconds
 
-    click.echo(f"{document['service']} on {document['host']}, current release {document['current_release']}")
-    print_table(
-        ["release", "profile", "action", "outcome", "started", "ready", "downtime", "by", "cause"],
-        [
-            [
-                str(e["release"]),
-                e["profile"],
-                e["action"],
-                e["outcome"],
-                e["started_at"],
-                seconds(e["ready_seconds"]),
-                seconds(e["downtime_seconds"]),
-                e["by"],
-                e["cause"] or "",
-            ]
-            for e in document["releases"]
-        ],
-    )
+    current = document["current_release"]
+    now = "no release yet" if current is None else f"current release {current}"
+    click.echo(f"{document['service']} on {document['host']}, {now}")
+    columns = {
+        "release": [str(e["release"]) for e in document["releases"]],
+        "profile": [e["profile"] for e in document["releases"]],
+        "action": [e["action"] for e in document["releases"]],
+        "strategy": [e["strategy"] or "" for e in document["releases"]],
+        "outcome": [e["outcome"] for e in document["releases"]],
+        "started": [e["started_at"] for e in document["releases"]],
+        "ready": [seconds(e["ready_seconds"]) for e in document["releases"]],
+        "downtime": [seconds(e["downtime_seconds"]) for e in document["releases"]],
+        "by": [e["by"] for e in document["releases"]],
+        "cause": [e["cause"] or "" for e in document["releases"]],
+    }
+    if _width(columns) > shutil.get_terminal_size((ANY_WIDTH, 0)).columns:
+        del columns["strategy"]
+    if document["releases"]:
+        print_table(list(columns), list(zip(*columns.values(), strict=True)))
     if document["never_served"]:
         click.echo(f"kept, but never served: release {', '.join(map(str, document['never_served']))}")
     if "starts" in document:

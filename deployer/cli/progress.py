@@ -24,6 +24,12 @@ class Progress:
             handler(event)
 
     def _begun(self, event: Mapping[str, Any]) -> None:
+        if event.get("ended_at"):
+            self._line(
+                f"nothing is under way: the transaction to release {event['release']} has been over since "
+                f"{event['ended_at']}; this is how it went"
+            )
+            return
         old = event.get("previous_release")
         now = f"release {old} serves until the stop" if old is not None else "no earlier release"
         self._line(f"release {event['release']} staged; {now}")
@@ -50,7 +56,7 @@ class Progress:
         self._line(f"{event['step']:<14} {click.style('turning back', fg='yellow')}: {event['message']}")
 
     def _finding(self, event: Mapping[str, Any]) -> None:
-        self._line(f"{event['severity']}: {event['message']}")
+        self._line(f"{event['severity']}: {event['message']} [{event['check']}]")
 
     def _resumed(self, event: Mapping[str, Any]) -> None:
         self._line(click.style(f"resumed: {event['message']}", fg="yellow"))

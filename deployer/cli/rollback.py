@@ -49,10 +49,12 @@ def command(
 
     from deployer.cli.changes import Consent, run_changes
     from deployer.cli.progress import Progress
+    from deployer.operations.patch import catalogue_of
     from deployer.operations.rollback import rollback
     from deployer.schema.outcome import Outcome
     from deployer.schema.plan import Plan
 
+    catalogue = catalogue_of(inventory)
     consent = Consent(plan_only, yes, as_json, show_diff, exit_code)
     options = Reach(**reach).connect_options()
 
@@ -61,6 +63,7 @@ def command(
             return rollback(
                 services[name],
                 channel,
+                catalogue,
                 to=to,
                 confirm=consent,
                 watch=Progress(name),

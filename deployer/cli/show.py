@@ -31,6 +31,13 @@ def command(
     from deployer.render.bundle import render_bundle
 
     bundle = render_bundle(desired, engine_version)
+    version = bundle.activation.engine_version
+    if (engine_version or desired.engine.version) is None:
+        click.echo(
+            f"no engine version is named, so this is for SGLang {version}, the newest that deploy knows; a switch renders "
+            "for what the host has (--engine-version V, or engine.version in the inventory)",
+            err=True,
+        )
     if as_json:
         print_json(
             {
@@ -41,7 +48,7 @@ def command(
                 "unit": bundle.unit_text,
                 "argv": list(bundle.argv),
                 "environment": bundle.environment,
-                "engine_version": bundle.activation.engine_version,
+                "engine_version": version,
             }
         )
     else:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     "--ignore",
     multiple=True,
     metavar="CHECK",
-    help="Go on in spite of this finding, such as patch-needed; may be repeated.",
+    help="Go on in spite of this finding, named as in brackets in the plan; may be repeated.",
 )
 @click.option(
     "--deep",
@@ -61,6 +61,10 @@ def command(
 
     The host does it by itself: a lost connection or Ctrl-C changes nothing of its end.
     """
+    if ignore:
+        from deployer.planning.meanings import refuse_unknown
+
+        refuse_unknown(ignore)
     inventory = load(folder)
     hosts = {host.name: host for host in choose_hosts(inventory, patterns, many=False)}
     desired = {name: inventory.desired(host, service, profile) for name, host in hosts.items()}

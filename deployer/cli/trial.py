@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,32 +85,54 @@ def command(
     than the incumbent's. The host ends on the release it began with, or with --promote on the winner.
     """
     from deployer.cli.report_file import check_report
+    from deployer.cli.trial_view import print_outlook
     from deployer.operations.trial import run
     from deployer.operations.trial_outlook import prepare
 
     check_report(report)
+    consent = _Consent(plan_only, yes, as_json)
     reach = Reach(**{name: options.pop(name) for name in Reach.__dataclass_fields__})
     if resumed is not None:
-        return _resume(resumed, reach, report, as_json=as_json)
+        return _resume(resumed, reach, report, consent)
     choice = _choice(profiles, vary, options)
     inventory = load(folder)
     (host, *more) = choose_hosts(inventory, patterns, many=False)
     if more:
         raise UsageError("one host is tried at a time", hint=f"--host {host.name}")
-    if not (plan_only or yes or as_json or sys.stdin.isatty()):
-        raise UsageError(
-            "this switches a running service and nobody can be asked", hint="say -y, or --plan to look first"
-        )
+    consent.check()
     with reached(host, reach.connect_options()) as channel:
         ground = _ground(inventory, host, service, channel)
         trial = prepare(ground, choice)
         if not as_json:
             print_outlook(trial)
-        if plan_only or (as_json and not yes) or not (yes or click.confirm("Go on?", err=True)):
+        if not consent.given():
             return answer(trial, as_json=as_json, done=False)
         trial = run(trial, ground)
     _report(trial, report)
     return answer(trial, as_json=as_json)
+
+
+@dataclass(frozen=True)
+class _Consent:
+    """Whether a trial may be begun or gone on with."""
+
+    plan_only: bool
+    yes: bool
+    as_json: bool
+
+    def check(self) -> None:
+        """Refuse before anything is asked of a host where nobody could answer."""
+        if not (self.plan_only or self.yes or self.as_json or sys.stdin.isatty()):
+            raise UsageError(
+                "this switches a running service and nobody can be asked",
+                hint="say -y, or --plan to look first",
+            )
+
+    def given(self) -> bool:
+        """Ask, unless the command line has said it."""
+        if self.plan_only or (self.as_json and not self.yes):
+            return False
+        return self.yes or click.confirm("Go on?", err=True)
 
 
 def _report(trial: "Trial", path: Path | None) -> None:
@@ -125,20 +148,40 @@ def _report(trial: "Trial", path: Path | None) -> None:
         click.echo(f"no report: {error.message}{f' ({error.hint})' if error.hint else ''}", err=True)
 
 
-def _resume(name: str, reach: Reach, report: Path | None, *, as_json: bool) -> int:
+def _resume(name: str, reach: Reach, report: Path | None, consent: _Consent) -> int:
     from deployer.bench.trials import find_trial
+    from deployer.cli.trial_view import print_left
     from deployer.operations.trial import run
+    from deployer.operations.trial_resume import look
 
     trial = find_trial(name)
     if trial.ended_at is not None:
-        _report(trial, report)
-        return answer(trial, as_json=as_json)
+        return _over(trial, report, as_json=consent.as_json)
+    consent.check()
     inventory = load(trial.inventory)
     (host,) = choose_hosts(inventory, [trial.host], many=False)
     with reached(host, reach.connect_options()) as channel:
-        trial = run(trial, _ground(inventory, host, trial.service, channel))
+        ground = _ground(inventory, host, trial.service, channel)
+        standstill = look(trial, ground)
+        if not consent.as_json:
+            print_left(trial, standstill.place, standstill.now)
+        if not consent.given():
+            return answer(trial, as_json=consent.as_json, done=False)
+        trial = run(trial, ground)
     _report(trial, report)
-    return answer(trial, as_json=as_json)
+    return answer(trial, as_json=consent.as_json)
+
+
+def _over(trial: "Trial", report: Path | None, *, as_json: bool) -> int:
+    """A trial that has ended is told once more, and nothing is done."""
+    if report is not None:
+        _report(trial, report)
+    if not as_json:
+        click.echo(
+            f"trial {trial.trial} is over since {trial.ended_at}: nothing to go on with; what came of it:"
+        )
+    answer(trial, as_json=as_json)
+    return int(ExitCode.OK)
 
 
 def _choice(profiles: str | None, vary: Sequence[str], options: dict[str, Any]) -> "Choice":
@@ -201,53 +244,6 @@ def _ground(inventory: "Inventory", host: "Host", service: str | None, channel: 
     )
 
 
-def print_outlook(trial: "Trial") -> None:
-    """What a trial will do, for how long, and by which rule; before anything is touched."""
-    from deployer.bench.tournament import foreseen
-    from deployer.cli.view import print_table, seconds
-
-    serving = (
-        f"release {trial.incumbent_release} ({trial.incumbent_profile})"
-        if trial.incumbent_profile
-        else "nothing"
-    )
-    click.echo(f"{trial.service} on {trial.host} serves {serving}; trial {trial.trial}")
-    rows = [
-        [str(leg.number), leg.profile, _load(leg), leg.result and f"{leg.result}: {leg.reason}"]
-        for leg in trial.legs
-    ]
-    print_table(["leg", "profile", "load", ""], rows)
-    if (later := len(foreseen(trial)) - len(trial.legs)) > 0:
-        click.echo(
-            f"then, in about {later} legs, the better half for twice as long each time; the winner under the whole load"
-        )
-    click.echo(
-        f"expected: {seconds(trial.expected_seconds)}, of which nothing serves for {seconds(trial.expected_downtime_seconds)}"
-    )
-    for said, limit, expected in (
-        ("time", trial.time_budget_seconds, trial.expected_seconds),
-        ("downtime", trial.downtime_budget_seconds, trial.expected_downtime_seconds),
-    ):
-        if limit is not None and expected is not None and expected > limit:
-            click.echo(
-                f"  more than the {said} budget of {seconds(limit)}: legs that would break it are left out"
-            )
-    if trial.expected_downtime_seconds is None:
-        click.echo("  a profile of these was never started here: how long it takes is not known yet")
-    click.echo(f"rule: {trial.rule}")
-    end = "on the winner, if it is faster beyond doubt" if trial.promote else "on what serves now"
-    click.echo(f"the host ends {end}")
-
-
-def _load(leg: "Leg") -> str:
-    from deployer.bench.presets import goals_of
-
-    goals = goals_of(leg.wanted)
-    at = ", ".join(f"{goal.rate:g}/s" if goal.rate else f"C={goal.concurrency}" for goal in goals)
-    each = f"{leg.wanted.seconds:g} s each" if leg.wanted.seconds else "by requests"
-    return f"{at}; {each}"
-
-
 def answer(trial: "Trial", *, as_json: bool, done: bool = True) -> int:
     """Show the trial, and choose the exit code."""
     from deployer.bench.trials import trials_folder
@@ -264,6 +260,8 @@ def answer(trial: "Trial", *, as_json: bool, done: bool = True) -> int:
             }
         )
     elif done:
+        from deployer.cli.trial_view import print_trial
+
         print_trial(trial)
         click.echo(f"recorded as {path}")
     else:
@@ -272,55 +270,6 @@ def answer(trial: "Trial", *, as_json: bool, done: bool = True) -> int:
         return int(ExitCode.OK)
     if trial.end is not None and (code := int(OutcomeKind(trial.end.outcome).exit_code)):
         return code
-    if any(leg.result == "interrupted" for leg in trial.legs):
+    if trial.interrupted:
         return int(ExitCode.INTERRUPTED)
     return int(ExitCode.OK if any(leg.run for leg in trial.legs) else ExitCode.FAILED)
-
-
-def print_trial(trial: "Trial") -> None:
-    """What came of every leg, who is best where, and what serves now."""
-    from deployer.cli.view import print_table, seconds
-
-    click.echo(click.style(trial.sentence, bold=True))
-    print_table(
-        ["leg", "profile", "result", "tok/s", "ready", "downtime", "run", ""],
-        [
-            [
-                str(leg.number),
-                leg.profile,
-                leg.result or "-",
-                "-" if leg.output_tokens_per_s is None else f"{leg.output_tokens_per_s:.1f}",
-                seconds(leg.ready_seconds),
-                seconds(leg.downtime_seconds),
-                leg.run or "-",
-                leg.cause or leg.reason,
-            ]
-            for leg in trial.legs
-        ],
-    )
-    names = list(dict.fromkeys(leg.profile for leg in trial.legs if leg.run))
-    rows = []
-    for each in trial.answers:
-        rates = {each.profile: each.output_tokens_per_s, **each.others}
-        at = f"{each.rate_requests_per_s:g}/s" if each.rate_requests_per_s else str(each.concurrency)
-        span = "" if each.low is None else f"{each.ratio_to_incumbent:.2f} [{each.low:.2f} {each.high:.2f}]"
-        rows.append([at, *(f"{rates[n]:.1f}" if n in rates else "-" for n in names), each.profile, span])
-    if rows:
-        click.echo("output tokens per second:")
-        print_table(["  C", *names, "best", "to the incumbent"], [[f"  {row[0]}", *row[1:]] for row in rows])
-    click.echo(f"downtime of the trial: {seconds(trial.downtime_seconds)}")
-    if trial.end is not None:
-        why = f" ({trial.end.reason})" if trial.end.reason else ""
-        click.echo(f"now: {trial.end.outcome}, release {trial.end.release}, profile {trial.end.profile}{why}")
-        if trial.end.promoted:
-            _tell_variation(trial)
-
-
-def _tell_variation(trial: "Trial") -> None:
-    """A promoted variation is in no inventory yet."""
-    import json
-
-    won = next((each for each in trial.candidates if trial.end and each.profile == trial.end.profile), None)
-    if won is not None and won.base is not None:
-        text = json.dumps({"extends": won.base, **won.settings})
-        click.echo(f"keep it in your inventory, under `profiles:`\n  {won.profile}: {text}")

@@ -83,11 +83,12 @@ def sentence(outcome: Outcome) -> str:
 
 
 def print_findings(findings: Iterable[Finding]) -> None:
-    """Findings, one a line."""
+    """Findings, one a line; those that forbid or warn with the name that --ignore and explain take."""
     for finding in findings:
         word = click.style(finding.severity, fg=SEVERITIES.get(finding.severity))
         hint = f" ({finding.hint})" if finding.hint else ""
-        click.echo(f"  {word}: {finding.message}{hint}")
+        name = "" if finding.severity == "ok" else click.style(f" [{finding.check}]", dim=True)
+        click.echo(f"  {word}: {finding.message}{hint}{name}")
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:

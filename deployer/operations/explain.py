@@ -1,7 +1,8 @@
-"""explain: what a flag, a field, a finding, a patch, a variable or an exit code means, from the data that is acted on."""
+"""explain: what a flag, a field, a finding, an outcome or any other word means, from the data that is acted on."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 
 from pydantic import BaseModel
 
@@ -10,7 +11,7 @@ from deployer.agent.transaction.strategy import STRATEGIES, forward
 from deployer.diagnosis.rules import load_rules as load_causes
 from deployer.errors import ExitCode, UsageError
 from deployer.patches.catalogue import load_catalogue
-from deployer.planning.meanings import PLACES, ladder, meanings
+from deployer.planning.meanings import PLACES, ladder, meanings, words
 from deployer.planning.rules.load import Rule
 from deployer.planning.rules.load import load_rules as load_checks
 from deployer.render.environment import NCCL_PRESETS
@@ -20,13 +21,18 @@ from deployer.schema.host import Host
 from deployer.schema.profile import Settings
 from deployer.schema.record import Record
 from deployer.schema.reserved_flags import INSTEAD
-from deployer.schema.selection import nearest
 from deployer.schema.service import Service
 
 KINDS = (
-    "exit code", "flag", "profile field", "service field", "host field", "strategy", "step", "finding", "cause", "patch",
-    "variable",
+    "command", "exit code", "outcome", "state of a service", "state of a patch", "verdict", "word", "flag",
+    "profile field", "service field", "host field", "strategy", "step", "finding", "cause", "patch", "variable",
 )  # fmt: skip
+EXPLAINED = (
+    "a command, a flag, a field, a strategy, a step, a finding, a cause, a patch, a variable, an exit code, an outcome, "
+    "a state, a verdict or another word of deploy's answers"
+)
+# A guess farther away than this is no slip of the finger: `downtime` is not `oom-runtime` (0.63).
+NEAR = 0.75
 
 
 class Entry(Record):
@@ -38,35 +44,38 @@ class Entry(Record):
     facts: tuple[tuple[str, str], ...] = ()
 
 
-def explain(word: str) -> tuple[Entry, ...]:
-    """Everything of this name; UsageError names what was probably meant."""
-    name = word.strip()
+def explain(word: str, commands: Mapping[str, str]) -> tuple[Entry, ...]:
+    """Everything of this name, in either case; UsageError names what was probably meant."""
+    name = _folded(word)
     bare = name.removeprefix("--").partition("=")[0]
-    entries = [entry for entry in all_entries() if entry.name in (name, bare)]
+    everything = (*command_entries(commands), *all_entries())
+    entries = [entry for entry in everything if _folded(entry.name) in (name, bare)]
     if name.startswith("--") or not entries:
         entries += list(flag_entries(bare.replace("_", "-")))
     if not entries:
-        known = {entry.name for entry in all_entries()} | set(flags_of(newest_release()))
+        known = {entry.name for entry in everything} | set(flags_of(newest_release()))
         raise UsageError(f"nothing is called {word!r}", hint=_meant(bare, known))
     return tuple(sorted(entries, key=lambda entry: KINDS.index(entry.kind)))
 
 
+def _folded(word: str) -> str:
+    return " ".join(word.split()).casefold().replace(" ", "-")
+
+
 def _meant(word: str, known: Iterable[str]) -> str:
-    longer = sorted(name for name in known if name.startswith(word))
+    by_folded = {_folded(name): name for name in sorted(known)}
+    longer = sorted(name for folded, name in by_folded.items() if folded.startswith(word))
     if longer:
         return f"these begin so: {', '.join(longer[:8])}"
-    guess = nearest(word, known)
-    return (
-        f"did you mean {guess!r}?"
-        if guess
-        else "a flag, a field, a strategy, a step, a finding, a cause, a patch, a variable or an exit code"
-    )
+    close = get_close_matches(word, by_folded, n=1, cutoff=NEAR)
+    return f"did you mean {by_folded[close[0]]!r}?" if close else EXPLAINED
 
 
 def all_entries() -> tuple[Entry, ...]:
     """Everything but the engine's flags, of which there are hundreds."""
     return (
         *exit_code_entries(),
+        *word_entries(),
         *field_entries(),
         *ladder_entries(),
         *finding_entries(),
@@ -74,6 +83,19 @@ def all_entries() -> tuple[Entry, ...]:
         *patch_entries(),
         *variable_entries(),
     )
+
+
+def command_entries(commands: Mapping[str, str]) -> Iterator[Entry]:
+    """The commands of the command line, by name, with what their help says first."""
+    for name, text in commands.items():
+        yield Entry(kind="command", name=name, sentence=text, facts=(("more", f"deploy {name} --help"),))
+
+
+def word_entries() -> Iterator[Entry]:
+    """Outcomes, states, verdicts and the other words of answers."""
+    for kind, group in words().items():
+        for name, word in group.items():
+            yield Entry(kind=kind, name=name, sentence=_sentence(word.means), facts=tuple(word.facts.items()))
 
 
 def exit_code_entries() -> Iterator[Entry]:

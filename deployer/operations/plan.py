@@ -12,7 +12,14 @@ from deployer.hosts.port import AgentChannel
 from deployer.operations.corrections import find_correction, keep_correction
 from deployer.operations.facts import ask_facts, facts_request, last
 from deployer.operations.hub import HubFolder
-from deployer.planning.memory.beside import Rooms, asleep_room, beside_a_sleeper, crowding, shared_room
+from deployer.planning.memory.beside import (
+    Rooms,
+    asleep_room,
+    beside_a_sleeper,
+    crowding,
+    shared_room,
+    token_limit_of,
+)
 from deployer.planning.memory.correction import correction_of, read_start
 from deployer.planning.memory.verdict import fit_findings, plan_memory
 from deployer.planning.plan import engine_version, move_to, places
@@ -177,7 +184,8 @@ def rooms_of(desired: Desired, facts: HostFacts, checkpoints: Mapping[str, Check
         )
     if now is not None and now.weights is not None and desired.strategy == "shared-weights":
         beside = place_of(desired, facts, own=())
-        shared = shared_room(desired.profile, checkpoints[model], version, beside, place)
+        limit = token_limit_of(now.unit_text or "")
+        shared = shared_room(desired.profile, checkpoints[model], version, beside, place, limit)
     findings = list(fit_findings(plan))
     if desired.strategy == "shared-weights" and desired.engine_ports and plan.fits:
         findings += crowding(plan)

@@ -17,7 +17,8 @@ from deployer.operations.explain import (
 NOTE = "<!-- Written by `deploy explain --reference docs/reference`; edit the code instead. -->\n"
 # Events of a transaction: one JSON line each, in /var/lib/deployer/SERVICE/transaction/events.jsonl and to whoever follows.
 EVENTS = {
-    "begun": "The release is staged and the transaction open: `transaction`, `release`, `previous_release`.",
+    "begun": "The release is staged and the transaction open: `transaction`, `release`, `previous_release`; "
+    "`ended_at` where it is over and is only told again.",
     "step": "A step begins or ends: `step`, `result` (`started`, `done`, `failed`), `seconds`, `message`.",
     "progress": "How far a step is: `step`, `message`, and what the step adds, such as a percentage.",
     "finding": "A checked fact that is worth telling: `check`, `severity`, `message`, `hint`, `read`.",

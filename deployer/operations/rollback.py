@@ -4,6 +4,7 @@ from deployer.hosts.port import AgentChannel
 from deployer.operations.facts import read_facts
 from deployer.operations.switch import Confirm
 from deployer.operations.transaction import Watch, execute, no_change, refused
+from deployer.patches.catalogue import Catalogue, patch_request
 from deployer.planning.plan import plan_rollback
 from deployer.render.unit import render_activation_unit
 from deployer.schema.outcome import Outcome
@@ -14,6 +15,7 @@ from deployer.schema.strategy import StrategyChoice
 def rollback(
     service: str,
     channel: AgentChannel,
+    catalogue: Catalogue,
     *,
     to: int | None,
     confirm: Confirm,
@@ -22,9 +24,15 @@ def rollback(
     strategy: StrategyChoice | None = None,
 ) -> Outcome | Plan:
     """Ask the host, choose the release, and execute the plan that was confirmed."""
-    facts = read_facts(channel, services=[service], history=True, target={"service": service, "release": to})
+    facts = read_facts(
+        channel,
+        services=[service],
+        history=True,
+        patches=[patch_request(entry) for entry in catalogue],
+        target={"service": service, "release": to},
+    )
     activation_unit = render_activation_unit(facts.python, template_folder)
-    plan = plan_rollback(channel.host, service, facts, to, activation_unit, strategy=strategy)
+    plan = plan_rollback(channel.host, service, facts, to, activation_unit, catalogue, strategy=strategy)
     if not confirm(plan):
         return plan
     if not plan.changes:

@@ -17,12 +17,12 @@ from deployer.operations.rollback import rollback
 from deployer.operations.switch import switch
 from deployer.operations.transaction import Interrupted, attach
 from deployer.operations.trial_outlook import Ground, candidate_of, moment
+from deployer.operations.trial_resume import CLOCKS_DIFFER, place, served_before, what_serves
 from deployer.planning.plan import Choices
 from deployer.schema.outcome import Outcome, OutcomeKind
 from deployer.schema.trial import End, Leg, Trial
 
 ATTEMPTS: Final = 6
-CLOCKS_DIFFER: Final = 60.0
 SERVES: Final = (OutcomeKind.COMMITTED, OutcomeKind.NO_CHANGE)
 
 
@@ -42,16 +42,22 @@ def run(trial: Trial, ground: Ground) -> Trial:
     try:
         return again(_run, trial.trial, ground)
     except (UnreachableError, LockedError, Interrupted) as error:
-        raise _stands_still(trial, error) from error
+        raise _stands_still(find_trial(trial.trial), ground, error) from error
     except KeyboardInterrupt as stop:
         left = Interrupted("you left", where=ground.host.name, exit_code=ExitCode.INTERRUPTED)
-        raise _stands_still(trial, left) from stop
+        raise _stands_still(find_trial(trial.trial), ground, left) from stop
 
 
-def _stands_still(trial: Trial, why: DeployError) -> DeployError:
-    """What ended the controller and not the trial, and how to go on with it."""
+def _stands_still(trial: Trial, ground: Ground, why: DeployError) -> DeployError:
+    """What ended the controller and not the trial, what serves meanwhile, and how to go on with it."""
+    try:
+        now = (
+            "what serves now is not known" if isinstance(why, UnreachableError) else what_serves(ground.now())
+        )
+    except DeployError:
+        now = "what serves now is not known"
     return DeployError(
-        f"the trial stands still: {why.message}",
+        f"the trial stands still: {why.message}; {place(trial)}; {now}; {served_before(trial)}",
         hint=f"deploy trial --resume {trial.trial}" + (f"; {why.hint}" if why.hint else ""),
         where=why.where,
         exit_code=why.exit_code,
@@ -64,12 +70,10 @@ def _run(name: str, ground: Ground) -> Trial:
     started = next((leg for leg in trial.legs if leg.started_at and not leg.result), None)
     if started is not None and started.outcome is None:
         trial = keep(trial.with_leg(_caught_up(started, ground)))
-    while (leg := _next(trial)) is not None:
+    while (leg := trial.next_leg) is not None:
         trial = keep(trial.with_leg(_leg(trial, leg, ground)))
-        if trial.legs[leg.number - 1].result == "interrupted":
-            break
         trial = keep(_grown(trial))
-    return keep(_home(_answered(trial, ground), ground))
+    return keep(_home(keep(_answered(trial, ground)), ground))
 
 
 def _caught_up(leg: Leg, ground: Ground) -> Leg:
@@ -99,14 +103,10 @@ def _before(outcome: Outcome, leg: Leg) -> bool:
     return seconds_between(outcome.ended_at, leg.started_at) > CLOCKS_DIFFER
 
 
-def _next(trial: Trial) -> Leg | None:
-    return next((leg for leg in trial.legs if not leg.result), None)
-
-
 def _grown(trial: Trial) -> Trial:
     """With the next round of a halving, once one is over."""
     last = trial.legs[-1]
-    if not last.short or not last.result:
+    if not last.short or not last.result or trial.interrupted:
         return trial
     rates = {
         leg.profile: leg.output_tokens_per_s
@@ -121,7 +121,7 @@ def _leg(trial: Trial, leg: Leg, ground: Ground) -> Leg:
     now = ground.now()
     if reason := over_budget(trial, leg, now):
         return leg.model_copy(update={"result": "skipped", "reason": reason})
-    leg = leg.model_copy(update={"started_at": leg.started_at or moment()})
+    leg = leg.model_copy(update={"started_at": leg.started_at or moment(), "reason": ""})
     keep(trial.with_leg(leg))
     ground.tell(f"leg {leg.number} of {len(trial.legs)}: {leg.profile}")
     outcome = _switched(trial, leg, ground)
@@ -216,8 +216,9 @@ def _answered(trial: Trial, ground: Ground) -> Trial:
 def _home(trial: Trial, ground: Ground) -> Trial:
     """Back to the release that served before, or to the winner."""
     winner, reason = tournament.worth_promoting(trial, trial.primary_concurrency)
-    interrupted = any(leg.result == "interrupted" for leg in trial.legs)
-    goes_on = winner is not None and not interrupted and (trial.promote or trial.incumbent_release is None)
+    if trial.interrupted:
+        reason = "the trial was ended by hand"
+    goes_on = winner is not None and trial.may_promote
     ground.tell(f"{'on to' if goes_on else 'back to'} {winner if goes_on else trial.incumbent_profile}")
     if goes_on and winner is not None:
         outcome = switch(
@@ -231,6 +232,7 @@ def _home(trial: Trial, ground: Ground) -> Trial:
         outcome = rollback(
             ground.service.name,
             ground.channel,
+            ground.catalogue,
             to=trial.incumbent_release,
             confirm=lambda plan: True,
             watch=ground.watch,

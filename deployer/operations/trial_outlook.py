@@ -10,7 +10,7 @@ from deployer.bench import tournament
 from deployer.bench.recordings import new_name
 from deployer.bench.session import Watcher
 from deployer.bench.stopping import StopRule
-from deployer.bench.trials import expectation, ready_seconds
+from deployer.bench.trials import expectation, foretold, ready_seconds
 from deployer.errors import DeployError, UnreachableError, UsageError
 from deployer.hosts.port import AgentChannel
 from deployer.operations.facts import read_facts
@@ -25,7 +25,7 @@ from deployer.schema.inventory import Inventory
 from deployer.schema.plan import Plan
 from deployer.schema.profile import Profile
 from deployer.schema.service import Service
-from deployer.schema.trial import Candidate, Leg, Trial
+from deployer.schema.trial import Candidate, Leg, PlannedMove, Trial
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,14 @@ def prepare(ground: Ground, choice: Choice) -> Trial:
         downtime_budget_seconds=choice.downtime_budget_seconds,
         time_budget_seconds=choice.time_budget_seconds,
         rule=StopRule.for_level(choice.wanted.seconds, choice.wanted.margin).sentence,
+        moves={
+            name: PlannedMove(strategy=plan.strategy, downtime_seconds=plan.expected_downtime.seconds)
+            for name, plan in checked.items()
+            if isinstance(plan, Plan) and plan.changes and not plan.errors
+        },
         legs=tuple(_refused(leg, checked[leg.profile]) for leg in legs),
     )
+    trial = foretold(trial, ready, now)
     return trial.model_copy(update=expectation(trial, ready, now))
 
 

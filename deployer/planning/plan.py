@@ -10,7 +10,7 @@ from deployer.patches.catalogue import Catalogue, load_catalogue, patch_request
 from deployer.planning.flags import flag_findings
 from deployer.planning.front import front_findings
 from deployer.planning.memory.beside import Rooms
-from deployer.planning.patches import patch_findings
+from deployer.planning.patches import kept_patch_findings, patch_findings
 from deployer.planning.preflight import (
     driver_findings,
     engine_findings,
@@ -91,7 +91,7 @@ def plan_switch(
     target = facts.target
     items = warm_items(desired, bundle.activation.engine_version, target.warmth if target else None)
     measured = alike_starts(now, desired.profile.name, items)
-    findings = (
+    found = (
         *host_findings(facts),
         *engine_findings(desired, facts),
         *driver_findings(desired, facts),
@@ -104,6 +104,7 @@ def plan_switch(
         *(target.front if target and changes else ()),
         *(chosen.findings if changes else ()),
     )
+    findings = tuple(gone_over(finding, choices.ignore) for finding in found)
     return Plan(
         host=desired.host.name,
         service=desired.service.name,
@@ -120,10 +121,12 @@ def plan_switch(
         changes=changes,
         unit_diff=unit_diff(now, bundle.unit_name, bundle.unit_text),
         activation_unit=activation_unit,
-        findings=tuple(gone_over(finding, choices.ignore) for finding in findings),
+        findings=findings,
         patches=tuple(patch_request(catalogue.get(name)) for name in desired.profile.patches or ()),
         expected_ready_seconds=measured[0].ready_seconds if measured else None,
-        expected_downtime=expected_downtime(chosen, measured, colder_start(now, desired.profile.name)),
+        expected_downtime=expected_downtime(
+            chosen, measured, findings, colder_start(now, desired.profile.name)
+        ),
         warmth=items if changes else (),
         rollback=choices.rollback,
         preflight=preflight_request(desired, bundle, deep=choices.deep, ignore=choices.ignore),
@@ -161,7 +164,7 @@ def move_to(
         strategy=chosen.strategy,
         strategy_reason=chosen.reason,
         passed_over=chosen.passed_over,
-        expected_downtime=expected_downtime(chosen, measured),
+        expected_downtime=expected_downtime(chosen, measured, (*rooms.alone, *chosen.findings)),
         findings=() if serves(now, bundle) else chosen.findings,
     )
 
@@ -187,6 +190,7 @@ def plan_rollback(
     facts: HostFacts,
     to: int | None,
     activation_unit: str,
+    catalogue: Catalogue,
     *,
     rollback: bool = True,
     strategy: StrategyChoice | None = None,
@@ -211,11 +215,18 @@ def plan_rollback(
     changes = not (number == now.release and now.state == "serving" and not now.drift)
     # Whoever goes back wants to be back: what the release asked for when it was made must not stand in the way.
     usual: StrategyChoice = "stop-first" if there.standing.strategy == "stop-first" else "auto"
-    chosen = choose(strategy or usual, situation_of(now, there.standing, facts))
+    weights = target.warmth.weights if target else None
+    rooms = Rooms(checkpoint_bytes=weights.bytes if weights else None)
+    chosen = choose(strategy or usual, situation_of(now, there.standing, facts, rooms))
+    where = f"--host {host} --service {service}"
+    mistakes = kept_patch_findings(target, there.standing, facts, where, catalogue) if target else ()
+    # What served before may serve again, whatever is known of it now: a way back stays possible.
+    over = ("patch-needed",) if number in now.served else ()
     findings: tuple[Finding, ...] = (
         *host_findings(facts),
         *service_findings(now),
         *served_findings(now, there),
+        *(gone_over(finding, over) for finding in mistakes if changes),
         *stranger_findings(
             set(there.standing.gpus) - set(now.gpus), there.standing.memory_fraction, facts, now
         ),
@@ -243,7 +254,9 @@ def plan_rollback(
         activation_unit=activation_unit,
         findings=findings,
         expected_ready_seconds=measured[0].ready_seconds if measured else None,
-        expected_downtime=expected_downtime(chosen, measured, colder_start(now, there.profile, number)),
+        expected_downtime=expected_downtime(
+            chosen, measured, findings, colder_start(now, there.profile, number)
+        ),
         warmth=items if changes else (),
         rollback=rollback,
     )

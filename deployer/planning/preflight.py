@@ -105,8 +105,18 @@ def slot_findings(
             yield error(
                 "port-in-use",
                 f"port {held.port} is held by {', '.join(held.holders)}",
-                "end that process, or give the service another port",
+                _makes_room(held.holders),
             )
+
+
+def _makes_room(holders: Collection[str]) -> str:
+    """As the host's own check step says it: a socket's port is not freed by the end of a process."""
+    elsewhere = "give the service another port"
+    sockets = [holder.split()[0] for holder in holders if holder.split()[0].endswith(".socket")]
+    if sockets:
+        return f"{elsewhere}; or systemctl disable --now {sockets[0]}, if nobody needs it"
+    of_systemd = any(holder == "1" or holder.startswith("pid 1 ") for holder in holders)
+    return elsewhere if of_systemd else f"end that process, or {elsewhere}"
 
 
 def _is_front(now: ServiceNow | None, port: int) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 from deployer.planning.warmth import warmth_request
 from deployer.render.environment import SYSTEM_PATH
-from deployer.render.front import front_of
+from deployer.render.front import front_of, service_front
 from deployer.schema.desired import Desired
 from deployer.schema.host import Host
 from deployer.schema.release import Bundle
@@ -50,6 +50,7 @@ def target_request(desired: Desired) -> dict[str, object]:
 def service_request(host: Host, service: Service, *, deep: bool = False) -> dict[str, Any]:
     """The questions about a service that no profile has been chosen for."""
     python = host.engine_python or service.engine.python
+    front = service_front(service, python)
     gpus = list(service.gpus) if service.gpus is not None else list(range(host.gpus.count))
     return {
         "service": service.name,
@@ -64,5 +65,6 @@ def service_request(host: Host, service: Service, *, deep: bool = False) -> dict
         "peer_access": "wanted" if len(gpus) > 1 else "",
         "argv": ["--model-path", service.model_path],
         "environment": {"PATH": f"{python.rpartition('/')[0]}:/usr/local/cuda/bin:{SYSTEM_PATH}"},
+        "front": front.model_dump(mode="json") if front else None,
         "deep": deep,
     }

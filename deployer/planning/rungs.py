@@ -1,6 +1,7 @@
 """Why a rung of the downtime ladder cannot be taken: rules of one sentence, the most lasting reason first.
 
-Without a front no rung but the last can be taken, whatever else changes, so that is said before everything else.
+Without a front that can lead to two engines no rung but the last can be taken, whatever else changes, so that is
+said before everything else.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,11 +11,11 @@ from deployer.planning.situation import Situation
 from deployer.render.history import has_flag, span_of
 from deployer.schema.facts import Standing
 from deployer.schema.memory import GIB
+from deployer.schema.release import ActivationFront
 from deployer.schema.strategy import Strategy
 
 # Host memory that stays free for everything else while an engine's weights sleep there.
 SPARE_BYTES = 4 * GIB
-NO_FRONT = "the service has no `front:`"
 FIELDS = {
     "model_path": "model",
     "tp": "tensor parallelism",
@@ -30,9 +31,22 @@ FIELDS = {
 def why_not(strategy: Strategy, situation: Situation) -> str:
     """One sentence why a rung cannot be taken; empty when it can."""
     reason = next((reason for rule in RULES[strategy] if (reason := rule(situation))), "")
-    if strategy == "stop-first" or situation.new.front is not None:
+    if strategy == "stop-first" or not (lacking := _one_engine_only(situation.new.front)):
         return reason
-    return f"{NO_FRONT}, and {reason}" if reason else f"{NO_FRONT}, so its clients reach one engine only"
+    what, so = lacking
+    return f"{what}, and {reason}" if reason else f"{what}, {so}"
+
+
+def _one_engine_only(front: ActivationFront | None) -> tuple[str, str] | None:
+    """What keeps clients from two engines whatever else changes, and what follows from it; None: nothing does."""
+    if front is None:
+        return "the service has no `front:`", "so its clients reach one engine only"
+    if front.kind == "socket":
+        return (
+            "the service's front is a socket",
+            "which leads to one engine only; `kind: router` can lead to two",
+        )
+    return None
 
 
 def _lacks(flag: str, what: str, standing: Standing, who: str) -> str:
@@ -114,12 +128,8 @@ def _as_much_again(situation: Situation) -> str:
 def _one_address(situation: Situation) -> str:
     """Why two engines cannot be up at once, whatever they share."""
     old, new = situation.old, situation.new
-    if new.front is None:
+    if _one_engine_only(new.front):
         return ""
-    if new.front.kind == "socket":
-        return (
-            "the service's front is a socket, which leads to one engine only; `kind: router` can lead to two"
-        )
     if old.adopted:
         return f"{situation.old_name} is a unit that deploy took over, which no front leads to"
     if old.front is None:

@@ -1,6 +1,6 @@
 """Which rung of the downtime ladder a change takes: every better one that it does not take is named, with the reason."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from deployer.planning.preflight import error, warning
@@ -10,6 +10,7 @@ from deployer.schema.facts import Measured
 from deployer.schema.outcome import Finding
 from deployer.schema.strategy import BESIDE, LADDER, Downtime, PassedOver, Strategy, StrategyChoice
 
+ASKED = "it was asked for"
 NOTHING_ANSWERS = "nothing answers now, so there is no downtime to save"
 
 
@@ -21,8 +22,6 @@ class Chosen:
     reason: str
     passed_over: tuple[PassedOver, ...] = ()
     findings: tuple[Finding, ...] = ()
-    possible: bool = True
-    """Whether the facts allow it; else the findings say what they forbid."""
 
 
 def choose(said: StrategyChoice, situation: Situation | None) -> Chosen:
@@ -44,17 +43,20 @@ def choose(said: StrategyChoice, situation: Situation | None) -> Chosen:
 
 def _named(said: Strategy, situation: Situation) -> Chosen:
     findings = _findings(said, situation)
-    reason = why_not(said, situation)
+    reason, instead = why_not(said, situation), choose("auto", situation).strategy
     if reason:
-        instead = choose("auto", situation).strategy
         hint = f"--strategy auto takes {instead} this once"
         findings = (error("strategy", f"{said} is not possible: {reason}", hint),)
     passed_over = tuple(
         PassedOver(strategy=each, reason=why_not(each, situation) or f"{said} was asked for")
         for each in LADDER[: LADDER.index(said)]
     )
-    why = "it was asked for" if reason else WHY[said](situation)
-    return Chosen(said, why, passed_over, findings, possible=not reason)
+    why = WHY[said](situation)
+    if reason:
+        why = ASKED
+    elif said == "stop-first" and instead != said:  # then the GPUs are not the reason
+        why = f"{ASKED}{_waiting(situation)}"
+    return Chosen(said, why, passed_over, findings)
 
 
 def _findings(strategy: Strategy, situation: Situation) -> tuple[Finding, ...]:
@@ -103,10 +105,13 @@ WHY: dict[Strategy, Callable[[Situation], str]] = {
 
 
 def expected_downtime(
-    chosen: Chosen, measured: tuple[Measured, ...], colder: Measured | None = None
+    chosen: Chosen,
+    measured: tuple[Measured, ...],
+    findings: Iterable[Finding],
+    colder: Measured | None = None,
 ) -> Downtime:
     """What this host measured when it last did the same, and else what is known for certain; nothing is guessed."""
-    if not chosen.possible:
+    if any(finding.severity == "error" for finding in findings):
         return Downtime(source="none, as nothing will be changed")
     for last in measured:
         if last.strategy == chosen.strategy and last.downtime_seconds is not None:

@@ -12,6 +12,7 @@ from deployer.render.quoting import quote_exec, quote_specifiers
 from deployer.render.templates import render_template
 from deployer.schema.desired import Desired
 from deployer.schema.release import ActivationFront, ActivationParking, BundleFile
+from deployer.schema.service import Service
 
 ROUTER = "sglang-front-router.service.j2"
 PROXY = "sglang-front-proxy.service.j2"
@@ -38,7 +39,16 @@ ROUTER_FLAGS = (
 
 def front_of(desired: Desired) -> ActivationFront | None:
     """What the agent needs to know of a service's front; None where it has none."""
-    service, front = desired.service, desired.service.front
+    found = service_front(desired.service, desired.engine.python)
+    if found is None:
+        return None
+    text = "\0".join(file.content for file in front_files(desired, found))
+    return found.model_copy(update={"digest": hashlib.sha256(text.encode()).hexdigest()[:16]})
+
+
+def service_front(service: Service, engine_python: str) -> ActivationFront | None:
+    """The front of a service whatever its profile; the digest of its unit files is left out."""
+    front = service.front
     if front is None:
         return None
     stem = f"sglang-{service.name}"
@@ -49,11 +59,11 @@ def front_of(desired: Desired) -> ActivationFront | None:
         port=(service.front_ports or (0,))[0],
     )
     address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(service.host_bind, service.host_bind)
-    found = ActivationFront(
+    return ActivationFront(
         kind=front.kind,
         unit_name=f"{stem}-front.service",
         socket_unit_name=None if is_router else f"{stem}-front.socket",
-        python=(front.python or desired.engine.python) if is_router else None,
+        python=(front.python or engine_python) if is_router else None,
         bind=service.host_bind,
         port=service.port,
         admin_url=f"http://{_endpoint(address, service.port)}" if is_router else None,
@@ -61,8 +71,6 @@ def front_of(desired: Desired) -> ActivationFront | None:
         parking=parking if is_router else None,
         metrics_port=service.front_ports[1] if is_router else None,
     )
-    text = "\0".join(file.content for file in front_files(desired, found))
-    return found.model_copy(update={"digest": hashlib.sha256(text.encode()).hexdigest()[:16]})
 
 
 def front_files(desired: Desired, front: ActivationFront) -> Iterator[BundleFile]:

@@ -65,8 +65,8 @@ def _tiles(report: Report) -> Iterator[tuple[str, str, str]]:
 
 
 def _trial_tiles(trial: Trial) -> Iterator[tuple[str, str, str]]:
-    for name in dict.fromkeys(answer.profile for answer in trial.answers):
-        won = [answer for answer in trial.answers if answer.profile == name]
+    for name in dict.fromkeys(answer.best for answer in trial.answers):
+        won = [answer for answer in trial.answers if answer.best == name]
         speeds = ", ".join(f"{answer.output_tokens_per_s:,.1f}" for answer in won)
         yield f"best at {', '.join(_at(answer) for answer in won)}", name, f"{speeds} tok/s"
     yield "nothing served for", seconds(trial.downtime_seconds), f"in {len(trial.legs)} legs"
@@ -191,7 +191,7 @@ def _answers(trial: Trial) -> Table:
         rates = {each.profile: each.output_tokens_per_s, **each.others}
         ratio = "" if each.ratio_to_incumbent is None else f"{each.ratio_to_incumbent:.2f}"
         span = "" if each.low is None else f" [{each.low:.2f}, {each.high:.2f}]"
-        rows.append([_at(each), each.profile, ratio + span, *(_number(rates.get(name)) for name in names)])
+        rows.append([_at(each), each.best, ratio + span, *(_number(rates.get(name)) for name in names)])
     head = ("load", "best", "to what served before", *(f"{name} tok/s" for name in names))
     return Table(head, rows, words=(0, 1, 2))
 

@@ -12,7 +12,7 @@ from deployer.schema.host import Host
 from deployer.schema.profile import Profile, Settings
 from deployer.schema.reserved_flags import INSTEAD
 from deployer.schema.resolve import resolve
-from deployer.schema.rules import fit_problems, gpu_problems, profile_problems
+from deployer.schema.rules import fit_problems, gpu_problems, profile_problems, strategy_problems
 from deployer.schema.selection import nearest
 from deployer.schema.service import PortUse, Service
 from deployer.schema.yaml_source import dotted
@@ -196,6 +196,27 @@ def _named(inventory: "Inventory", service: str, use: PortUse) -> str:
 def _profile_problems(inventory: "Inventory") -> Iterator[Found]:
     for profile in inventory.profiles.values():
         yield from dict.fromkeys(_findings_of(inventory, profile))
+        yield from dict.fromkeys(_strategy_findings(inventory, profile))
+
+
+def _strategy_findings(inventory: "Inventory", profile: Profile) -> Iterator[Found]:
+    """A strategy that a service or a host can never have; one that a profile says, when no service can have it."""
+    elsewhere: list[Found] = []
+    anywhere = False
+    for service in inventory.services.values():
+        saying = [host for host in _hosts_of(inventory, service) if host.settings.strategy]
+        for host in (None, *saying):
+            resolved = resolve(inventory.profiles, profile, service, host)
+            found = list(strategy_problems(service, resolved))
+            anywhere = anywhere or not found
+            for field, sentence in found:
+                at = inventory.written_at(profile.name, field, service, host)
+                if at[0] == "profiles":
+                    elsewhere.append((at, sentence))
+                else:
+                    yield at, sentence
+    if not anywhere:
+        yield from elsewhere[:1]
 
 
 def _findings_of(inventory: "Inventory", profile: Profile) -> Iterator[Found]:

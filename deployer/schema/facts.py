@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import ValidationError, ValidatorFunctionWrapHandler, field_validator
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
 
 from deployer.schema.flags import InstalledFlag
 from deployer.schema.outcome import Finding
@@ -174,8 +174,12 @@ class Target(Record):
     """The release that a change would go to: one to come as it was described, or one that is kept."""
 
     release: int | None
-    """None where it is still to come, and so has no unit text either."""
+    """None where it is still to come; then it has no unit text, command, environment or patches either."""
     unit_text: str | None
+    argv: tuple[str, ...] = ()
+    environment: dict[str, str] = Field(default_factory=dict)
+    patches: tuple[str, ...] = ()
+    """The patches that it makes sure of before it starts."""
     warmth: Warmth
     front: tuple[Finding, ...]
     """What its front lacks on the host."""

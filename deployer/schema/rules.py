@@ -73,6 +73,23 @@ def _sharing_problems(profile: Settings) -> Iterator[Finding]:
             yield f"flags.{flag}", f"{why}: shared weights cannot be put to sleep"
 
 
+def strategy_problems(service: Service, profile: Settings) -> Iterator[Finding]:
+    """A strategy that needs two engines behind one address, which the service's front cannot have."""
+    front = service.front
+    if profile.strategy in (None, "auto", "stop-first") or (front and front.kind == "router"):
+        return
+    here = (
+        f"service {service.name!r} has a front of kind socket"
+        if front
+        else f"service {service.name!r} has none"
+    )
+    yield (
+        "strategy",
+        f"{profile.strategy} needs a front of kind router, and {here}; write `front: {{kind: router}}` there, "
+        "or auto or stop-first here",
+    )
+
+
 def fit_problems(host: Host, service: Service, profile: Settings) -> Iterator[Finding]:
     """Why a profile does not fit on the GPUs of a service on a host."""
     yield from _node_problems(profile)
@@ -116,7 +133,11 @@ def _gpu_range(count: int) -> str:
 
 def placement_problems(host: Host, service: Service, profile: Settings) -> list[Finding]:
     """Everything that keeps a resolved profile from being this service on this host."""
-    return [*profile_problems(profile, service.model), *fit_problems(host, service, profile)]
+    return [
+        *profile_problems(profile, service.model),
+        *strategy_problems(service, profile),
+        *fit_problems(host, service, profile),
+    ]
 
 
 def neighbour_problems(services: Iterable[Service], service: Service, profile: Settings) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from pydantic import Field
 from deployer.schema.bench import Wanted
 from deployer.schema.outcome import StepTaken
 from deployer.schema.record import Record
+from deployer.schema.strategy import Strategy
 
 LegResult = Literal["", "measured", "stopped", "refused", "failed", "skipped", "interrupted"]
 
@@ -67,10 +68,24 @@ class Answer(Record):
     profile: str
     output_tokens_per_s: float
     others: dict[str, float]
+    alike: tuple[str, ...] = ()
+    """Those of them that the best is not faster than beyond doubt."""
     ratio_to_incumbent: float | None = None
     low: float | None = None
     high: float | None = None
     """Ratio to the incumbent with its interval; None where that is the best itself, or was not measured."""
+
+    @property
+    def best(self) -> str:
+        """The best as far as it can be told: one profile, or those that do not differ beyond doubt."""
+        return " or ".join((self.profile, *self.alike)) if self.others else f"{self.profile} (alone)"
+
+
+class PlannedMove(Record):
+    """A switch to a profile from what served when the trial began, as it was planned."""
+
+    strategy: Strategy
+    downtime_seconds: float | None
 
 
 class Trial(Record):
@@ -97,6 +112,8 @@ class Trial(Record):
     downtime_budget_seconds: float | None = None
     time_budget_seconds: float | None = None
     rule: str
+    moves: dict[str, PlannedMove] = Field(default_factory=dict)
+    """By profile; none for what serves already or cannot be switched to."""
     legs: tuple[Leg, ...]
     expected_seconds: float | None = None
     expected_downtime_seconds: float | None = None
@@ -110,6 +127,23 @@ class Trial(Record):
         """Downtime that the switches cost until now."""
         spent = sum(leg.downtime_seconds or 0.0 for leg in self.legs)
         return spent + ((self.end.downtime_seconds or 0.0) if self.end is not None else 0.0)
+
+    @property
+    def interrupted(self) -> Leg | None:
+        """The leg in which the trial was ended by hand."""
+        return next((leg for leg in self.legs if leg.result == "interrupted"), None)
+
+    @property
+    def may_promote(self) -> bool:
+        """Whether it may end on a winner: if that was wanted, or nothing served before."""
+        return self.interrupted is None and (self.promote or self.incumbent_release is None)
+
+    @property
+    def next_leg(self) -> Leg | None:
+        """The leg that is to be done, or to be gone on with."""
+        if self.interrupted is not None:
+            return None
+        return next((leg for leg in self.legs if not leg.result), None)
 
     def with_leg(self, leg: Leg) -> "Trial":
         """The trial with this leg as it is now."""

@@ -7,10 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from deployer.agent import begin
+from deployer.agent import begin, port_holders
 from deployer.agent.gpus import Gpu, Gpus, Holding
 from deployer.agent.layout import Layout, ServiceLayout
-from deployer.agent.preflight import machine
 from deployer.agent.probes import REFUSED, SILENT, Answer
 from deployer.agent.store import Store
 from deployer.agent.systemd import JournalLine, Ran, Systemd
@@ -347,7 +346,7 @@ class FakeHost:
         )  # what is tested is the order of writes, not the disk
         monkeypatch.setattr(begin, "own_archive", lambda: str(archive))
         monkeypatch.setattr(Transaction, "engine", lambda tx, a: FakeEngine(self.systemd, a["unit_name"]))
-        monkeypatch.setattr(machine, "listening", lambda first, last: {})
+        monkeypatch.setattr(port_holders, "listening", lambda first, last: {})
         monkeypatch.setattr(checks, "find_engine", lambda python: {"version": "0.5.10"})
         monkeypatch.setattr(checks, "FREE_BYTES", 0)
         monkeypatch.setattr(bytecode, "count", lambda python: None)

@@ -15,6 +15,7 @@ from deployer.agent.errors import AgentError
 from deployer.agent.store import Store
 from deployer.agent.systemd import Ran, Systemd, run
 from deployer.agent.transaction import readiness, start
+from deployer.cli.progress import Progress
 from tests.agent.fakes import FakeHost, Killed
 from tests.agent.test_transaction import PP8, TP8, closed
 
@@ -263,7 +264,9 @@ def test_begin_killed_anywhere_leaves_nothing_or_a_transaction_that_runs(
     assert nth > 5
 
 
-def test_a_follower_is_told_its_own_transaction(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_follower_is_told_its_own_transaction(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(begin_module, "controller_gone", lambda: False)
     first = host.switch("tp8")
     second = host.switch("pp8", "exits")
@@ -271,7 +274,19 @@ def test_a_follower_is_told_its_own_transaction(host: FakeHost, monkeypatch: pyt
     told: list[Any] = []
     answer = begin_module.attach(request, host.layout, host.ports, told.append)
     assert (answer["outcome"], told[0]["release"]) == ("committed", 1)
+    assert told[0]["ended_at"] == answer["ended_at"]
+    told.clear()
     answer = begin_module.attach({"service": "k26"}, host.layout, host.ports, told.append)
+    assert told[0]["ended_at"] == answer["ended_at"]  # the last one is told again, and said to be over
+    capsys.readouterr()
+    show = Progress("ct200")
+    for event in told:
+        show(event)
+    first_line, *rest = capsys.readouterr().err.splitlines()
+    assert first_line.startswith(
+        "[ct200] nothing is under way: the transaction to release 2 has been over since "
+    )
+    assert rest and not any("staged" in line for line in rest)
     assert answer["transaction"] == second["transaction"]
     with pytest.raises(AgentError, match="no such transaction"):
         begin_module.attach(dict(request, transaction="0" * 32), host.layout, host.ports, told.append)

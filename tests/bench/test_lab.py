@@ -258,12 +258,16 @@ def test_a_lost_controller_is_resumed_and_the_winner_promoted(place: Place) -> N
         for p in (place.state / "deployer" / "trials").glob("*.json")
         if not json.loads(p.read_text())["ended_at"]
     ]
-    document, _ = place.deploy("trial", "--resume", path.stem)
+    # What was begun ends by itself; nothing more is done without a yes.
+    for words_of_nobody in (["--plan"], []):
+        left, _ = place.deploy("trial", "--resume", path.stem, *words_of_nobody)
+        assert [leg["result"] for leg in left["legs"]] == ["measured", ""] and not left["ended_at"]
+    document, _ = place.deploy("trial", "--resume", path.stem, "-y")
     assert [leg["result"] for leg in document["legs"]] == ["measured", "measured"]
     assert document["end"]["profile"] == "fast" and document["end"]["promoted"]
     profile, _ = place.serving()
     assert profile == "fast"
-    again, _ = place.deploy("trial", "--resume", "last")
+    again, _ = place.deploy("trial", "--resume", "last")  # over: told once more, nothing to agree to
     assert again["trial"] == document["trial"]
 
 

@@ -18,7 +18,7 @@ from deployer.bench.tournament import (
     variations,
     worth_promoting,
 )
-from deployer.bench.trials import expectation, find_trial, keep, over_budget
+from deployer.bench.trials import expectation, find_trial, foretold, keep, over_budget
 from deployer.errors import UsageError
 from deployer.schema.bench import Wanted
 from deployer.schema.facts import Measured, ServiceNow
@@ -174,6 +174,38 @@ def test_answers_name_the_best_at_every_level() -> None:
     assert worth_promoting(trial, 1)[0] == "pp8-async"
 
 
+def _said(runs: dict[str, list[Any]], legs: tuple[Leg, ...] = ()) -> str:
+    return sentence(_trial(legs, answers=answers(runs, "tp8")), "")
+
+
+def test_the_verdict_claims_no_more_than_was_measured() -> None:
+    tp8 = [run_record(levels=[level_record(1, 50), level_record(2, 380.6)])]
+    near = [run_record("b", [level_record(1, 20), level_record(2, 380.2)], subject={"profile": "pp8"})]
+    cut = [run_record("b", [level_record(2, 300, valid=False)], subject={"profile": "pp8"})]
+    doubt = "C=2 no difference beyond doubt between tp8 (380.6 tok/s) and pp8 (380.2 tok/s)"
+    assert _said({"tp8": tp8, "pp8": near}) == f"on ct200 the fastest is: C=1 tp8 (50.0 tok/s); {doubt}"
+    for runs in ({"tp8": tp8}, {"tp8": tp8, "pp8": cut}):
+        assert _said(runs).endswith("C=2 tp8 (380.6 tok/s), with nothing to compare it with")
+        assert "fastest" not in _said(runs)
+        assert worth_promoting(_trial((), answers=answers(runs, "tp8")), None) == (
+            None,
+            "there is nothing to compare tp8 with",
+        )
+    close = _trial((), answers=answers({"tp8": tp8, "pp8": near}, "tp8"))
+    assert "nothing is faster than tp8 beyond doubt at C=2" in worth_promoting(close, None)[1]
+    assert [answer.best for answer in close.answers] == ["tp8", "tp8 or pp8"]
+
+
+def test_a_trial_ended_by_hand_says_so() -> None:
+    legs = first_legs(NAMES, WANTED, incumbent="tp8", repeats=1)
+    first = legs[0].model_copy(update={"result": "interrupted"})
+    said = _said({}, (first, *legs[1:]))
+    assert said == "on ct200 nothing was measured: it was ended by hand in leg 1 (tp8)"
+    runs = {"tp8": [run_record(levels=[level_record(8, 100)])]}
+    second = legs[1].model_copy(update={"result": "interrupted"})
+    assert "it was ended by hand in leg 2 (pp8)" in _said(runs, (legs[0], second))
+
+
 def test_what_is_not_beyond_doubt_is_not_promoted() -> None:
     runs = {
         "tp8": [run_record(levels=[level_record(8, 100)])],
@@ -204,6 +236,45 @@ def test_expectation_counts_switches_and_the_way_home() -> None:
     assert leg_seconds(WANTED) == 140
     assert found["expected_seconds"] == 3 * 140 + 750
     assert expectation(trial, {"tp8": 300, "pp8": None}, _now())["expected_downtime_seconds"] is None
+
+
+def _moves(**strategies: str) -> dict[str, dict[str, Any]]:
+    down = {"stop-first": 200.0}
+    return {
+        name: {"strategy": how, "downtime_seconds": down.get(how, 0.0)} for name, how in strategies.items()
+    }
+
+
+def test_expected_downtime_is_that_of_the_planned_strategies() -> None:
+    legs = first_legs(NAMES, WANTED, incumbent="tp8", repeats=1)
+    ready: dict[str, float | None] = {"tp8": 300, "pp8": 200, "ep8": 250}
+
+    def expected(**strategies: str) -> tuple[float | None, float | None]:
+        found = expectation(_trial(legs, moves=_moves(**strategies)), ready, _now(tp8=300))
+        return found["expected_downtime_seconds"], found["expected_seconds"]
+
+    whole = 3 * 140 + 200 + 250 + 300  # the starts take their time in any case
+    assert expected(pp8="shared-weights", ep8="shared-weights") == (0, whole)
+    # Beside what served at first, but not beside each other.
+    assert expected(pp8="side-by-side", ep8="side-by-side") == (250, whole)
+    # The way there and on from pp8 stops it; only ep8's way home does not.
+    assert expected(pp8="stop-first", ep8="shared-weights") == (200 + 250, whole)
+
+
+def test_the_outlook_says_which_legs_the_downtime_budget_leaves_out() -> None:
+    legs = first_legs(NAMES, WANTED, incumbent="tp8", repeats=1)
+    ready: dict[str, float | None] = {"tp8": 300, "pp8": 200, "ep8": 250}
+
+    def left_out(budget: float, **strategies: str) -> list[str]:
+        trial = _trial(legs, downtime_budget_seconds=budget, moves=_moves(**strategies))
+        return [leg.profile for leg in foretold(trial, ready, _now(tp8=300)).legs if leg.reason]
+
+    assert left_out(1000) == [] and left_out(600) == ["ep8"] and left_out(10) == ["pp8", "ep8"]
+    assert left_out(0.5, pp8="shared-weights", ep8="shared-weights") == []
+    assert left_out(0.5, pp8="stop-first", ep8="shared-weights") == ["pp8"]
+    kept = _trial(legs, downtime_budget_seconds=0.5, moves=_moves(pp8="shared-weights"))
+    assert over_budget(kept, legs[1], _now(tp8=300, pp8=200)) is None
+    assert over_budget(kept, legs[2], _now(tp8=300, pp8=200)) is not None
 
 
 def test_budgets_count_the_way_home() -> None:

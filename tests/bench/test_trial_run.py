@@ -58,7 +58,9 @@ def trial(state: object, monkeypatch: pytest.MonkeyPatch) -> Trial:
 
 
 def _ground(told: list[str]) -> Ground:
-    return cast(Ground, SimpleNamespace(host=SimpleNamespace(name="ct200"), tell=told.append))
+    now = SimpleNamespace(transaction=None, release=1, profile="tp8", state="serving")
+    host = SimpleNamespace(name="ct200")
+    return cast(Ground, SimpleNamespace(host=host, tell=told.append, now=lambda: now))
 
 
 def test_it_goes_on_where_it_was(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,6 +78,8 @@ def test_it_stands_still_at_last_and_can_be_resumed(trial: Trial, monkeypatch: p
         operation.run(trial, _ground([]))
     assert caught.value.exit_code == 5 and f"--resume {trial.trial}" in caught.value.hint
     assert [leg.result for leg in find_trial("last").legs] == ["measured", ""]
+    assert "leg 2 of 2 (pp8) is begun; what serves now is not known" in caught.value.message
+    assert "release 1 (tp8) served before the trial" in caught.value.message
 
 
 def test_ctrl_c_outside_a_measurement_says_how_to_go_on(
@@ -88,3 +92,13 @@ def test_ctrl_c_outside_a_measurement_says_how_to_go_on(
     with pytest.raises(DeployError, match="stands still: you left") as caught:
         operation.run(trial, _ground([]))
     assert caught.value.exit_code == 130 and f"--resume {trial.trial}" in caught.value.hint
+    assert "release 1 (tp8) serves now; release 1 (tp8) served before the trial" in caught.value.message
+
+
+def test_an_interrupted_leg_is_the_last_one_also_after_a_loss_on_the_way_home(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = trial.legs[0].model_copy(update={"result": "interrupted"})
+    legs = Unsteady(iter([]))
+    monkeypatch.setattr(operation, "_leg", legs.leg)
+    assert operation.run(trial.with_leg(ended), _ground([])).end is not None and not legs.begun

@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from deployer.agent import port_holders
 from deployer.agent.gpus import Gpu, Gpus
 from deployer.agent.preflight import bus, cards, deep, machine, weights
 from deployer.agent.preflight.findings import Finding, all_of
 from deployer.agent.preflight.subject import Subject, subject_of
+from deployer.agent.systemd import Ran
 
 MATRIX = """ \tGPU0\tGPU1\tGPU2\tGPU3
  GPU0\tX\tOK\tOK\tCNS
@@ -215,6 +217,52 @@ def test_ports() -> None:
         assert checks(found) == {"port-in-use": "error"}
         assert f"port {port} of the block" in found[0]["message"]
     assert checks(machine.port_block(subject(port_block=[port, port]))) == {"ports": "ok"}
+
+
+SOCKETS = """Id=dbus.socket
+Listen=/run/dbus/bus:30001 (Stream)
+ActiveState=active
+
+Id=sglang-old-front.socket
+Listen=127.0.0.1:30001 (Stream)
+ActiveState=inactive
+
+Id=sglang-chat-front.socket
+Listen=0.0.0.0:30000 (Stream)
+Listen=[::1]:30001 (Stream)
+ActiveState=active
+"""
+
+
+@pytest.mark.parametrize(
+    ("own", "sockets", "severity", "text", "hint"),
+    [
+        (["sglang-chat-tp8.service", "sglang-chat-front.socket"], SOCKETS, "ok",
+         "port 30001 held by the service's own front (sglang-chat-front.socket)", ""),
+        (["sglang-other-front.socket"], SOCKETS, "error",
+         "port 30001 is held by sglang-chat-front.socket (systemd listens for it)",
+         "give the service another port; or systemctl disable --now sglang-chat-front.socket, if nobody needs it"),
+        ([], "", "error", "port 30001 is held by pid 1 (", "give the service another port"),
+    ],
+)  # fmt: skip
+def test_a_port_that_systemd_holds(
+    monkeypatch: pytest.MonkeyPatch, own: list[str], sockets: str, severity: str, text: str, hint: str
+) -> None:
+    monkeypatch.setattr(port_holders, "listening", lambda first, last: {30001: {1, os.getpid()}})
+    monkeypatch.setattr(port_holders, "run", lambda argv: Ran(0, sockets, ""))
+    found = list(machine.port_block(subject(port_block=[30001, 30001], own_units=own)))
+    assert (found[0]["severity"], found[0]["hint"]) == (severity, hint)
+    assert found[0]["message"].startswith(text)
+    assert len(found) == (1 if sockets else 2)
+
+
+def test_a_block_that_its_own_engine_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(port_holders, "listening", lambda first, last: {30000: {7}, 30003: {8}})
+    monkeypatch.setattr(port_holders, "groups_of", lambda pid: ["/system.slice/sglang-chat-dp8.service/x"])
+    (found,) = machine.port_block(subject(port_block=[30000, 30239], own_units=["sglang-chat-dp8.service"]))
+    assert found["message"] == (
+        "port 30000 to 30239 free, or held by the service's own engine (sglang-chat-dp8.service)"
+    )
 
 
 def test_a_check_that_cannot_be_made_stops_no_other() -> None:

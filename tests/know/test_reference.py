@@ -11,12 +11,16 @@ from typing import get_args
 import pytest
 
 from deployer.agent.transaction.strategy import BACKWARD, FORWARD
+from deployer.bench.stopping import BETTER, WORSE
+from deployer.bench.verdicts import Verdict
 from deployer.cli.app import run
 from deployer.cli.explain import pages
 from deployer.errors import ExitCode
 from deployer.operations.explain import all_entries
 from deployer.operations.reference import EVENTS
-from deployer.planning.meanings import meanings
+from deployer.planning.meanings import meanings, words
+from deployer.schema.facts import ServiceState
+from deployer.schema.outcome import OutcomeKind
 from deployer.schema.strategy import StrategyChoice
 
 ROOT = Path(__file__).parents[2]
@@ -87,7 +91,18 @@ def test_exit_codes_have_meanings() -> None:
         ("prefetch", "step", "not-warmed"),
         ("not-warmed", "finding", "in the prefetch step, while the old release serves"),
         ("no-router", "finding", "in the plan"),
-        ("no-router", "finding", "doctor --profile"),
+        ("Rolled-Back", "outcome", "exit code"),
+        ("INCONCLUSIVE", "verdict", "interval"),
+        ("decisively worse", "verdict", "margin"),
+        ("decisively-worse", "verdict", "margin"),
+        ("ttft", "word", "first token"),
+        ("downtime", "word", "no engine"),
+        ("unknown", "state of a service", "healthy"),
+        ("conflict", "state of a patch", "cannot be applied"),
+        ("nccl_p2p_level", "variable", "SYS"),
+        ("prune", "command", "deploy prune --help"),
+        ("Attach", "command", "Follow a transaction under way to its end"),
+        ("no-router", "finding", "`deploy doctor` finds it too"),
     ],
 )
 def test_explain(word: str, kind: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,6 +122,34 @@ def test_every_strategy_and_step_is_explained() -> None:
 def test_explain_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", "weigths-missing"]) == 2
     assert "weights-missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["uptime", "zebra", "oom-runtme"])
+def test_a_guess_is_made_only_when_it_is_near(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", word]) == 2
+    said = capsys.readouterr().err
+    assert ("did you mean 'oom-runtime'?" in said) == (word == "oom-runtme"), said
+
+
+def test_every_outcome_state_and_verdict_is_explained() -> None:
+    explained = {(entry.kind, entry.name) for entry in all_entries()}
+    assert {("outcome", kind.value) for kind in OutcomeKind} <= explained
+    assert {("state of a service", state) for state in get_args(ServiceState)} <= explained
+    assert {("verdict", verdict) for verdict in (*get_args(Verdict), WORSE, BETTER)} <= explained
+    codes = {name: word.facts["exit code"] for name, word in words()["outcome"].items()}
+    assert codes == {kind.value: str(int(kind.exit_code)) for kind in OutcomeKind}
+
+
+@pytest.mark.parametrize(
+    ("name", "guess"), [("bogus", ""), ("patch-neded", "patch-needed"), ("port-inuse", "port-in-use")]
+)
+def test_a_finding_that_is_none_cannot_be_ignored(
+    name: str, guess: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["switch", "--profile", "tp8", "--ignore", "patch-needed", "--ignore", name]) == 2
+    said = capsys.readouterr().err
+    assert f"no finding is called '{name}'" in said
+    assert (f"did you mean {guess!r}?" in said) == bool(guess)
 
 
 def test_meanings_name_no_rule_twice() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from deployer.cli.app import COMMANDS, run
+from deployer.render.history import newest_release
 
 INVENTORIES = Path(__file__).parents[2] / "inventories"
 HELP_SECONDS = 0.2
@@ -79,6 +80,21 @@ def test_show_as_a_document() -> None:
     assert document["unit"].startswith("# Service k26")
     assert document["argv"][:3] == ["/opt/sglang/bin/python", "-m", "sglang.launch_server"]
     assert document["environment"]["NCCL_P2P_LEVEL"] == "SYS"
+
+
+def test_show_says_for_which_release_it_is_when_none_was_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in (INVENTORIES / "ct200").glob("*.yaml"):
+        lines = file.read_text().splitlines(keepends=True)
+        (tmp_path / file.name).write_text("".join(line for line in lines if "version: 0." not in line))
+    show = ["show", "--profile", "tp8", "-i", str(tmp_path)]
+    assert run(show) == 0
+    out, err = capsys.readouterr()
+    assert f"no engine version is named, so this is for SGLang {newest_release()}" in err
+    assert newest_release() in out
+    assert run([*show, "--engine-version", "0.5.10"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("name", COMMANDS)

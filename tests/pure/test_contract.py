@@ -130,7 +130,7 @@ def test_the_agent_takes_what_the_planner_hands_over(host: FakeHost, tmp_path: P
     assert (now.digest, now.unit_text) == (made.bundle.digest, made.bundle.unit_text)
 
     host.switch("other")
-    back = plan_rollback("box", SERVICE, answered(host), None, "[Service]\n")
+    back = plan_rollback("box", SERVICE, answered(host), None, "[Service]\n", load_catalogue())
     assert (back.release, back.unit_name) == (1, made.unit_name)
     request = transaction_request(back, transaction="1" * 32, holder=holder(), created_at="", engine={})
     host.begin(json.loads(json.dumps(request)))
@@ -162,15 +162,22 @@ def test_a_change_s_target_is_told_as_described_or_as_kept(host: FakeHost) -> No
     assert "no-router" in [found.check for found in target.front]
     assert target.warmth.engine_python == sys.executable
 
-    host.switch("tp8")
+    assert (target.argv, target.environment, target.patches) == ((), {}, ())
+
+    command = {"argv": ["--pp-size", "8"], "environment": {"A": "b"}}
+    host.switch("tp8", preflight=command)
     host.switch("pp8", "exits")
     host.switch("pp8")
     kept = {"service": SERVICE, "release": None}
     target = answered(host, target=kept).target
     assert target is not None and target.release == 1  # the last that served, not the one that ended
     assert target.unit_text == host.store.unit_text(1)
+    assert (list(target.argv), target.environment) == (command["argv"], command["environment"])
     folders = host.store.release(1)["activation"]["cache_folders"]
     assert [each.folder for each in target.warmth.kernels] == folders[:1]
+    # Its engine is asked with the others, in the same conversation.
+    assert answered(host).engine("/opt/sglang/bin/python") is None
+    assert answered(host, target=kept).engine("/opt/sglang/bin/python") is not None
     assert answered(host, target={**kept, "release": 2}).target is not None
     assert answered(host, target={**kept, "release": 7}).target is None
     now = answered(host).service(SERVICE)

@@ -1,4 +1,4 @@
-"""The driver against the CUDA that the engine's torch was built for."""
+"""The driver against the CUDA that the engine's torch was built for; and what is said of a port that is held."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from deployer.agent import engine as agent_engine
-from deployer.planning.preflight import driver_findings
+from deployer.planning.preflight import driver_findings, slot_findings
 from tests.pure import writing
 
 
@@ -56,3 +56,23 @@ def test_the_cuda_of_an_engine_is_read_without_importing_torch(
     python.write_text(f'#!/bin/sh\nshift\nPYTHONPATH={site} exec python3 "$@"\n')
     python.chmod(0o755)
     assert agent_engine.find_engine(str(python))["cuda"] == cuda
+
+
+@pytest.mark.parametrize(
+    ("holder", "hint"),
+    [
+        ("pid 140 (python; unit sglang-other-tp1.service, user root)", "end that process, or give the service another port"),
+        ("pid 1 (systemd; unit init.scope, user root)", "give the service another port"),
+        ("sglang-other-front.socket (systemd listens for it)", "give the service another port; or systemctl disable --now "
+         "sglang-other-front.socket, if nobody needs it"),
+    ],
+)  # fmt: skip
+def test_nobody_is_told_to_end_systemd(holder: str, hint: str) -> None:
+    desired = SimpleNamespace(gpus=(), service=SimpleNamespace(port=30001))
+    facts = SimpleNamespace(gpus=None, ports=(SimpleNamespace(port=30001, holders=(holder,)),))
+    (found,) = slot_findings(desired, facts, None)  # type: ignore[arg-type]
+    assert (found.check, found.message, found.hint) == (
+        "port-in-use",
+        f"port 30001 is held by {holder}",
+        hint,
+    )

@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
+from deployer.agent.gpus import Gpus
+from deployer.agent.preflight.front import front_parts
+from deployer.agent.preflight.subject import subject_of
 from deployer.errors import InventoryError
 from deployer.planning.front import front_findings
+from deployer.planning.questions import service_request
 from deployer.render.bundle import render_bundle
 from deployer.render.front import PROGRAM
 from deployer.render.quoting import parse_exec_line
@@ -144,3 +148,15 @@ def test_what_interrupts_its_clients_is_said(tmp_path: Path) -> None:
     assert "taken away" in said(router, without)
     assert said(router, router) == "" == said(without, without)
     assert list(front_findings(None, router.activation.front)) == []
+
+
+def test_a_router_that_is_not_there_needs_no_profile_to_be_found(tmp_path: Path) -> None:
+    """What plain `deploy doctor` asks of a host, looked at as the host does."""
+    python = str(tmp_path / "none" / "python")
+    asked = desired(tmp_path, {"kind": "router", "python": python})
+    said = json.loads(json.dumps(service_request(asked.host, asked.service)))
+    found = [one for one in front_parts(subject_of(said, Gpus())) if one["check"] == "no-router"]
+    assert [one["severity"] for one in found] == ["error"]
+    assert python in found[0]["message"]
+    without = desired(tmp_path, None)
+    assert list(front_parts(subject_of(service_request(without.host, without.service), Gpus()))) == []

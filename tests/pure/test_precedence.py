@@ -126,13 +126,13 @@ def test_engine_choice(tmp_path: Path, profile: str, host: str, python: str, ver
 
 
 def test_a_problem_names_the_field_where_it_is_written(tmp_path: Path) -> None:
-    service = SERVICES + "    strategy: sleep\n    settings: {async_batch_depth: 2, max_micro_batch: 4}\n"
+    service = SERVICES + "    settings: {async_batch_depth: 2, max_micro_batch: 4}\n"
     profiles = "profiles:\n  base: {max_micro_batch: 8}\n  tp8: {extends: base, tensor_parallel: 8}\n"
     with pytest.raises(InventoryError) as caught:
         desired(tmp_path, services=service, profiles=profiles)
     assert [(problem.field, problem.where.rpartition("/")[2]) for problem in caught.value.problems] == [
         ("profiles.base.max_micro_batch", "profiles.yaml:2"),
-        ("services.chat.settings.async_batch_depth", "services.yaml:9"),
+        ("services.chat.settings.async_batch_depth", "services.yaml:8"),
     ]
     hosts = HOSTS + "    settings: {tensor_parallel: 16}\n"
     with pytest.raises(InventoryError) as caught:
@@ -153,7 +153,7 @@ def test_what_a_release_cannot_have_is_named_where_it_is_written(
 ) -> None:
     wanted = desired(
         tmp_path,
-        services=SERVICES.replace("0.5.18", "0.4.0") + services,
+        services=SERVICES.replace("0.5.18", "0.4.0") + "    front: {kind: router}\n" + services,
         profiles=f"profiles:\n  tp8: {{{profiles}tensor_parallel: 8}}\n",
     )
     with pytest.raises(InventoryError) as caught:

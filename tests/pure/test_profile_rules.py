@@ -164,3 +164,44 @@ def test_every_reserved_flag_points_to_a_field_that_exists() -> None:
         if instead.startswith("the profile field"):
             outer = instead.split("'")[1].partition(".")[0]
             assert outer in Profile.model_fields
+
+
+TWO_AT_ONCE = "needs a front of kind router, and service 'chat' has"
+
+
+@pytest.mark.parametrize("strategy", ["shared-weights", "side-by-side", "sleep"])
+@pytest.mark.parametrize(
+    ("front", "has"), [("", "none"), ("    front: {kind: socket}\n", "a front of kind socket")]
+)
+def test_a_strategy_without_a_front_that_can_lead_to_two_is_named_where_it_is_written(
+    tmp_path: Path, strategy: str, front: str, has: str
+) -> None:
+    remedy = "write `front: {kind: router}` there, or auto or stop-first here"
+    line = SERVICES.count("\n") + front.count("\n") + 1
+    write(tmp_path, services=f"{SERVICES}{front}    strategy: {strategy}\n")
+    assert lines_of(tmp_path) == [
+        f"services.yaml:{line}: services.chat.strategy: {strategy} {TWO_AT_ONCE} {has}; {remedy}"
+    ]
+    write(tmp_path, services=SERVICES + front, profiles=f"profiles:\n  tp8:\n    strategy: {strategy}\n")
+    assert lines_of(tmp_path) == [
+        f"profiles.yaml:3: profiles.tp8.strategy: {strategy} {TWO_AT_ONCE} {has}; {remedy}"
+    ]
+    hosts = f"{HOSTS}    settings: {{strategy: {strategy}}}\n"
+    write(tmp_path, services=SERVICES + front, hosts=hosts)
+    (found,) = lines_of(tmp_path)
+    assert f"hosts.box.settings.strategy: {strategy} {TWO_AT_ONCE} {has}" in found
+    for said in ("auto", "stop-first"):
+        write(tmp_path, services=f"{SERVICES}{front}    strategy: {said}\n")
+        assert lines_of(tmp_path) == []
+    write(tmp_path, services=f"{SERVICES}    front: {{}}\n    strategy: {strategy}\n")
+    assert lines_of(tmp_path) == []
+
+
+def test_a_profile_s_strategy_may_be_for_one_service_of_several(tmp_path: Path) -> None:
+    fronted = SERVICES.replace("services:\n", "").replace("chat:", "other:").replace("30000", "40000")
+    services = SERVICES + fronted.lstrip("\n") + "    front: {kind: router}\n"
+    loaded = inventory(tmp_path, services=services, profiles="profiles:\n  p: {strategy: sleep}\n")
+    host = loaded.hosts["box"]
+    assert loaded.desired(host, "other", "p").strategy == "sleep"
+    with pytest.raises(InventoryError, match=f"sleep {TWO_AT_ONCE} none"):
+        loaded.desired(host, "chat", "p")

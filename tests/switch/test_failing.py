@@ -93,6 +93,9 @@ def test_what_a_person_reads(stage: Stage, served: Service) -> None:
     for words in ("  downtime ", "cause: triton-pp (rank ", "IndexError", "hint: "):
         assert words in ran.out, str(ran)
     assert "turning back" in ran.err
+    failed = str(served.history()[-1]["release"])
+    ran = stage.deploy("rollback", "--service", served.name, "--plan", "--to", failed)
+    assert ran.code == 1 and "error: this engine has the mistake triton-pp" in ran.out, str(ran)
     said = stage.deploy("status")
     assert f"{served.name}: serving (healthy), profile tp1, release 1" in said.out
     assert "last outcome rolled-back" in said.out

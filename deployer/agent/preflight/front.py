@@ -34,13 +34,13 @@ def front_ports(subject: Subject) -> Iterator[Finding]:
     kept = [reserved.partition("-") for reserved in ",".join(read_words(RESERVED)).split(",") if reserved]
     wanted = [front["port"], (front.get("parking") or {}).get("port"), front.get("metrics_port")]
     wanted.append(subject.port_block[0])
-    open_ports = [
+    open_ports = {
         int(port)
         for port in wanted
         if port
         and first <= int(port) <= last
         and not any(int(a) <= int(port) <= int(b or a) for a, _, b in kept)
-    ]
+    }
     if open_ports:
         numbers = ", ".join(map(str, sorted(open_ports)))
         text = f"the front or its engine listens on {numbers}, and the kernel gives {first}-{last} to connections"

@@ -2,9 +2,9 @@
 
 import os
 import socket
-from typing import Iterator
+from typing import Iterator, List
 
-from ..processes import describe, groups_of, listening
+from ..port_holders import port_holders
 from .findings import Finding, error, ok, warning
 from .subject import Subject
 
@@ -51,26 +51,27 @@ def port_block(subject: Subject) -> Iterator[Finding]:
     first, last = subject.port_block
     if not first:
         return
-    held = 0
-    # A front's socket is held by systemd itself.
-    own_pids = {1} if any(unit.endswith(".socket") for unit in subject.own_units) else set()
-    for port, pids in sorted(listening(first, last).items()):
-        strangers = [
-            pid
-            for pid in set(pids) - own_pids
-            if not any(f"/{unit}" in group for unit in subject.own_units for group in groups_of(pid))
-        ]
-        for pid in sorted(strangers):
-            held += 1
+    strangers, own = 0, set()
+    for port, holders in port_holders(first, last).items():
+        for holder in holders:
+            unit = holder.one_of(subject.own_units)
+            if unit is not None:
+                own.add(unit)
+                continue
+            strangers += 1
             where = f"port {port}" if port == first else f"port {port} of the block {first} to {last}"
-            text = f"{where} is held by {describe(pid) or pid}"
-            yield error(
-                "port-in-use", text, "end that process, or give the service another port", "/proc/net/tcp"
-            )
-    if not held:
-        yield ok(
-            "ports", f"port {first}" + (f" to {last}" if last > first else "") + " free", "/proc/net/tcp"
-        )
+            yield error("port-in-use", f"{where} is held by {holder}", holder.remedy, "/proc/net/tcp")
+    if not strangers:
+        yield ok("ports", _kept_or_free(first, last, sorted(own)), "/proc/net/tcp")
+
+
+def _kept_or_free(first: int, last: int, own: List[str]) -> str:
+    which = f"port {first}" if first == last else f"port {first} to {last}"
+    parts = [f"{'front' if '-front.' in unit else 'engine'} ({unit})" for unit in own]
+    if not parts:
+        return f"{which} free"
+    has = "held by" if first == last else "free, or held by"
+    return f"{which} {has} the service's own {' and '.join(parts)}"
 
 
 def host_name(subject: Subject) -> Iterator[Finding]:

@@ -1,5 +1,6 @@
 """Whether a second engine finds room while the first one is still there, awake or asleep."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -38,8 +39,17 @@ class Rooms:
     checkpoint_bytes: int | None = None
 
 
-def shared_room(profile: Profile, checkpoint: Checkpoint, version: str, now: Place, later: Place) -> Room:
-    """Room for a second KV cache: `now` is the place beside the running engine and the weights, `later` without both."""
+def shared_room(
+    profile: Profile,
+    checkpoint: Checkpoint,
+    version: str,
+    now: Place,
+    later: Place,
+    running_limit: int | None = None,
+) -> Room:
+    """Room for a second KV cache: `now` is the place beside the running engine and the weights, `later` without both;
+    `running_limit` is the most KV tokens that the running engine's command allows it.
+    """
     alone = plan_memory(profile, checkpoint, later, version)
     # A plan takes the weights away by itself; what their holder really takes is seen in `now` already.
     room = tuple(free + gpu.weights_bytes for free, gpu in zip(now.free_bytes, alone.gpus, strict=False))
@@ -52,7 +62,7 @@ def shared_room(profile: Profile, checkpoint: Checkpoint, version: str, now: Pla
         return Room(
             False,
             f"the running engine leaves {free}, room for {beside.max_total_tokens:,} KV tokens of a second one, "
-            f"and a whole context has {needed:,}{_limit_for_two(alone, needed)}",
+            f"and a whole context has {needed:,}{_limit_for_two(alone, needed, running_limit)}",
         )
     if beside.max_total_tokens < alone.max_total_tokens:
         return Room(
@@ -63,11 +73,19 @@ def shared_room(profile: Profile, checkpoint: Checkpoint, version: str, now: Pla
     return Room(True)
 
 
-def _limit_for_two(alone: MemoryPlan, needed: int) -> str:
-    """The setting with which an engine leaves its successor as much as it takes, if there is one."""
+def token_limit_of(unit_text: str) -> int | None:
+    """The most KV tokens that a unit's command allows its engine."""
+    found = re.search(r"--max-total-tokens[ =](\d+)", unit_text)
+    return int(found[1]) if found else None
+
+
+def _limit_for_two(alone: MemoryPlan, needed: int, running_limit: int | None) -> str:
+    """The setting with which an engine leaves its successor as much as it takes, if there is one that is not set."""
     most = min(tokens_for_two(alone), alone.max_total_tokens)
     if most <= 0:
         return ""
+    if all(limit is not None and limit <= most for limit in (alone.kv.token_limit, running_limit)):
+        return f"; the measured free memory contradicts the memory plan, by which two engines of at most {most:,} fit"
     less = ", which is less than a whole context," if most < needed else ""
     return f"; with the flag max-total-tokens at {most:,} or less in both{less} they fit, after one switch by stop-first"
 

@@ -63,6 +63,11 @@ profiles:
   tp2:
     extends: few
     tensor_parallel: 2
+  uneven:
+    extends: few
+    attention_backend: triton
+    pipeline_parallel: 2
+    layer_partition: [10, 6]
 """
 
 
@@ -121,6 +126,8 @@ class Scene:
     history: tuple[dict[str, Any], ...] = ()
     lacks: str = ""
     """What the front lacks on the host."""
+    patches: tuple[dict[str, Any], ...] = ()
+    """How patches stand in the engine."""
     kernels: int | None = None
     """Compiled kernels that are there; None: the host is not asked of the release to come."""
 
@@ -150,7 +157,7 @@ class Scene:
             "hostname": "ct200", "boot_id": "b", "now": "n", "python": "/usr/bin/python3", "python_version": "3.11.2",
             "user": "root", "systemd": 252, "kernel": "6", "free_bytes": 1 << 40, "memory_total_bytes": 125 * GIB,
             "memory_available_bytes": int(self.host_memory_gib * GIB), "gpus": {"error": None, "gpus": gpus},
-            "engines": [{"python": PYTHON, "version": self.engine, "torch": self.torch}],
+            "engines": [{"python": PYTHON, "version": self.engine, "torch": self.torch, "patches": self.patches}],
             "services": [self._service()], "ports": [],
             "models": [{"path": "/models/m16", "config": {**MODEL, **self.config}}],
         }  # fmt: skip
@@ -163,11 +170,13 @@ class Scene:
         number, root = None, "/var/cache/deployer/chat/0.5.17"
         if "engine_python" not in asked:
             number = asked["release"] or len(self.earlier)
-        text = None if number is None else self._release(*self.earlier[number - 1]).unit_text
+        kept = None if number is None else self._release(*self.earlier[number - 1])
         finding = {"check": "no-router", "severity": "error", "message": self.lacks, "hint": "", "read": ""}
         return {
             "release": number,
-            "unit_text": text,
+            "unit_text": kept and kept.unit_text,
+            "argv": kept.argv if kept else (),
+            "environment": kept.environment if kept else {},
             "warmth": {
                 "engine_python": PYTHON,
                 "model_path": "/models/m16",

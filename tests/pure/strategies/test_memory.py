@@ -6,7 +6,13 @@ import re
 
 import pytest
 
-from deployer.planning.memory.beside import beside_a_sleeper, crowding, shared_room, tokens_for_two
+from deployer.planning.memory.beside import (
+    beside_a_sleeper,
+    crowding,
+    shared_room,
+    token_limit_of,
+    tokens_for_two,
+)
 from deployer.planning.memory.verdict import plan_memory
 from deployer.schema.memory import GIB, Checkpoint, MemoryPlan, Place
 from deployer.schema.profile import Profile
@@ -87,6 +93,27 @@ def test_the_refusal_of_a_second_cache_names_a_limit_that_fits_twice(
     beside = whole_gib - WEIGHTS_GIB - first.gpus[0].kv_bytes / GIB - 1
     room = shared_room(limited, checkpoint, "0.5.17", place(beside), place(whole_gib))
     assert (room.enough, room.sentence) == (True, "")
+
+
+def test_advice_that_was_followed_is_not_repeated(checkpoint: Checkpoint) -> None:
+    def said(running: int | None, limit: int) -> str:
+        wanted = profile(0.5, strategy="shared-weights", flags={"max-total-tokens": limit})
+        return shared_room(wanted, checkpoint, "0.5.17", place(0.5), place(138), running).sentence
+
+    advice = "with the flag max-total-tokens at 65,536 or less in both they fit"
+    contradiction = "the measured free memory contradicts the memory plan, by which two engines of at most"
+    assert said(65536, 65536).endswith(f"{contradiction} 65,536 fit")
+    assert said(8192, 65536).endswith(f"{contradiction} 65,536 fit")
+    # As long as one of the two has no such limit, it is what helps.
+    assert advice in said(None, 65536) and advice in said(65537, 65536)
+    assert "max-total-tokens at" in said(65536, 900_000)
+
+
+def test_the_limit_of_an_engine_is_read_from_its_unit() -> None:
+    command = "ExecStart=/opt/python -m sglang.launch_server --max-total-tokens {} --port 1"
+    assert token_limit_of(command.format(400000)) == 400_000
+    assert token_limit_of(command.format("400000").replace("tokens ", "tokens=")) == 400_000
+    assert token_limit_of("ExecStart=/opt/python -m sglang.launch_server") is None
 
 
 def test_a_sleeper_keeps_a_little(checkpoint: Checkpoint) -> None:

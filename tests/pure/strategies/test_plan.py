@@ -125,15 +125,15 @@ SITUATIONS: dict[str, Situation] = {
         {"services": SLEEP, "old_services": AUTO}, "--profile many", "sleep", 1, {},
     ),
     "no-front": (
-        {"services": PLAIN + "    strategy: shared-weights\n"}, "--profile many --strategy auto", "stop-first", 0,
+        {"services": PLAIN.replace("[0, 1]", "[2, 3]"), "old_services": PLAIN}, "--profile many", "stop-first", 0,
         {
-            "shared-weights": "the service has no `front:`, so its clients reach one engine only",
-            "side-by-side": "the service has no `front:`, and release 3 holds GPU 0",
-            "sleep": "the service has no `front:`, and release 3 shares its weights",
+            "shared-weights": "the service has no `front:`, and the new engine loads its own weights",
+            "side-by-side": "the service has no `front:`, so its clients reach one engine only",
+            "sleep": "the service has no `front:`, and release 3 was not started to be put to sleep",
         },
     ),
     "no-front-named": (
-        {"services": PLAIN + "    strategy: sleep\n", "old_services": PLAIN}, "--profile many", "sleep", 1,
+        {"services": PLAIN}, "--profile many --strategy sleep", "sleep", 1,
         {"shared-weights": "the service has no `front:`, and the new engine loads its own weights"},
     ),
     "no-router": (
@@ -145,8 +145,12 @@ SITUATIONS: dict[str, Situation] = {
         {"side-by-side": "listens where the clients are"},
     ),
     "socket": (
-        {"services": SOCKET + "    strategy: sleep\n"}, "--profile many --strategy auto", "stop-first", 0,
-        {"sleep": "leads to one engine only"},
+        {"services": SOCKET.replace("[0, 1]", "[2, 3]"), "old_services": SOCKET}, "--profile many", "stop-first", 0,
+        {
+            "shared-weights": "the service's front is a socket, and the new engine loads its own weights",
+            "side-by-side": "the service's front is a socket, which leads to one engine only; `kind: router` can lead",
+            "sleep": "the service's front is a socket, and release 3 was not started to be put to sleep",
+        },
     ),
     "adopted": (
         {"services": ELSEWHERE, "old_services": PLAIN, "adopted": True}, "--profile tp2", "stop-first", 0,
@@ -155,6 +159,10 @@ SITUATIONS: dict[str, Situation] = {
     "asked-for-less": (
         {"services": SHARED, "measured": (START,)}, "--profile many --strategy stop-first", "stop-first", 0,
         {"shared-weights": "stop-first was asked for"},
+    ),
+    "asked-for-the-only-one": (
+        {"services": AUTO}, "--profile many --strategy stop-first", "stop-first", 0,
+        {"side-by-side": "release 3 holds GPU 0"},
     ),
 }  # fmt: skip
 Deploy = Callable[..., tuple[int, str]]
@@ -319,6 +327,46 @@ def test_a_rollback_to_what_never_served_says_so(deploy: Deploy) -> None:
     assert "kept, but never served: release 1\n" in deploy(there, "history")[1]
 
 
+def test_a_rollback_names_a_mistake_that_the_release_runs_into(deploy: Deploy) -> None:
+    there: dict[str, Any] = {"services": AUTO, "earlier": (("uneven", 31000), ("few", 31000)), "kernels": 7}
+    rollback = ("rollback", "--to", "1", "--plan", "--json")
+    title = "the Triton attention back end asks every pipeline stage for layer 0"
+    message = f"this engine has the mistake triton-pp that this profile runs into: {title}"
+    code, said = deploy(there, *rollback)
+    plan = json.loads(said)
+    assert [(each["check"], each["severity"]) for each in plan["findings"]] == [
+        ("never-served", "warning"),
+        ("patch-needed", "error"),
+    ]
+    assert (code, plan["expected_downtime_source"]) == (1, "none, as nothing will be changed")
+    found = plan["findings"][1]
+    assert (found["message"], found["hint"]) == (
+        message, "deploy patch triton-pp --host ct200 --service chat"
+    )  # fmt: skip
+    # A switch to the same profile says the same.
+    code, said = deploy(there, "switch", "--profile", "uneven", "--plan", "--json")
+    assert (code, message in [each["message"] for each in json.loads(said)["findings"]]) == (1, True)
+    # To what served once, the way back stays open.
+    (found,) = plan_of(deploy, {**there, "measured": ({**START, "release": 1},)}, *rollback[:3])["findings"]
+    assert (found["check"], found["severity"]) == ("patch-needed", "warning")
+    applied = {"patch": "triton-pp", "state": "applied", "reason": "", "effective": True}
+    (found,) = plan_of(deploy, {**there, "patches": (applied,)}, *rollback[:3])["findings"]
+    assert found["check"] == "never-served"
+    assert plan_of(deploy, there, "rollback")["findings"] == []
+
+
+def test_a_rollback_takes_the_weights_to_be_as_large_as_a_switch_does(deploy: Deploy) -> None:
+    there: dict[str, Any] = {
+        "services": SLEEP, "earlier": (("many", 32000),), "port": 31000, "kernels": 7, "engine_gib": 110,
+        "host_memory_gib": 21.1,
+    }  # fmt: skip
+    assert plan_of(deploy, there, "switch", "--profile", "many")["strategy"] == "sleep"
+    assert plan_of(deploy, there, "rollback")["strategy"] == "sleep"
+    plan = plan_of(deploy, {**there, "host_memory_gib": 9}, "rollback")
+    (reason,) = (each["reason"] for each in plan["passed_over"] if each["strategy"] == "sleep")
+    assert "the weights of release 3 may take 8.8 GiB" in reason
+
+
 def test_a_router_that_is_not_there_is_seen_in_the_plan(deploy: Deploy) -> None:
     there: dict[str, Any] = {"services": SLEEP, "kernels": 0, "lacks": "there is no interpreter /opt/router"}
     switch = ("switch", "--profile", "many", "--plan", "--json")
@@ -381,6 +429,9 @@ def test_the_memory_plan_names_the_move_too(deploy: Deploy) -> None:
     assert "    not shared-weights: the new engine is SGLang 0.5.12, which cannot share weights" in said
     code, said = deploy({"services": SHARED, "weights_state": "failed"}, "plan", "--profile", "many")
     assert "  error: shared-weights is not possible: sglang-chat-weights.service, which holds" in said
+    # A switch to what does not fit is refused too, and so costs nothing.
+    said = deploy({"services": AUTO, "held_gib": 131}, "plan", "--profile", "many")[1]
+    assert "expected downtime: none, as nothing will be changed" in said
     code, said = deploy({"services": SLEEP}, "plan", "--compare", "few,tp2", "--json")
     assert [each["strategy"] for each in json.loads(said)["plans"]] == ["sleep", "sleep"]
     code, said = deploy({"services": SLEEP}, "plan", "--compare", "few,tp2")

@@ -53,3 +53,36 @@ def test_clients_and_engine_are_told_apart(
     assert (now["front"], now["port"]) == (front, port)
     assert run(words) == 0
     assert said in capsys.readouterr().out
+
+
+def history_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], **there: Any
+) -> str:
+    scene = Scene(tmp_path, m16(tmp_path / "m16"), **there)
+    monkeypatch.setattr("deployer.hosts.client.open_host", opened(scene))
+    assert run(["history", "-i", str(scene.inventory("now", SERVICES))]) == 0
+    return capsys.readouterr().out
+
+
+def test_history_before_the_first_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = history_of(tmp_path, monkeypatch, capsys, profile=None)
+    assert said == "chat on ct200, no release yet\n"
+
+
+@pytest.mark.parametrize(("columns", "shown"), [("160", True), ("80", False)])
+def test_history_shows_the_strategy_where_there_is_room(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    columns: str,
+    shown: bool,
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    entry = {
+        "release": 3, "profile": "few", "action": "switch", "outcome": "committed", "strategy": "side-by-side",
+        "started_at": "2026-01-02T03:04:05+00:00", "ready_seconds": 61.0, "downtime_seconds": 0.0,
+    }  # fmt: skip
+    head, row = history_of(tmp_path, monkeypatch, capsys, history=(entry,)).splitlines()[1:]
+    assert ("strategy" in head, "side-by-side" in row) == (shown, shown)
