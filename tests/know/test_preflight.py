@@ -238,7 +238,7 @@ ActiveState=active
     ("own", "sockets", "severity", "text", "hint"),
     [
         (["sglang-chat-tp8.service", "sglang-chat-front.socket"], SOCKETS, "ok",
-         "port 30001 held by the service's own front (sglang-chat-front.socket)", ""),
+         "port 30001 held by the service's own sglang-chat-front.socket", ""),
         (["sglang-other-front.socket"], SOCKETS, "error",
          "port 30001 is held by sglang-chat-front.socket (systemd listens for it)",
          "give the service another port; or systemctl disable --now sglang-chat-front.socket, if nobody needs it"),
@@ -261,7 +261,7 @@ def test_a_block_that_its_own_engine_holds(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(port_holders, "groups_of", lambda pid: ["/system.slice/sglang-chat-dp8.service/x"])
     (found,) = machine.port_block(subject(port_block=[30000, 30239], own_units=["sglang-chat-dp8.service"]))
     assert found["message"] == (
-        "port 30000 to 30239 free, or held by the service's own engine (sglang-chat-dp8.service)"
+        "port 30000 to 30239 free, or held by the service's own sglang-chat-dp8.service"
     )
 
 

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from tests.faults.scene import HOLDS, ON_HOST, PACKAGES
 from tests.front.load import Load
 from tests.lab import Host
 from tests.switch.stage import FIRST_PORT, Service, Stage, ended, eventually
 
 PYTHON: Final = "/opt/sglang-fixed/bin/python"  # 0.5.18
+REQUESTS: Final = 2000
 ENVIRONMENT: Final = {
     # A /health computes here, unlike as rendered: a probe of a sleeper ends it and cannot go unnoticed.
     "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "1",
@@ -73,6 +76,22 @@ class Fronted(Service):
     def pid(self, unit: str) -> int:
         """The main process of a unit; 0 when it has none."""
         return int(self.show(unit, "MainPID")[0])
+
+    def serve_under_load(self, profile: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+        """A switch that no client notices: 2,000 answers around it, none failed and no gap of 100 ms; its outcome."""
+        with self.load() as load:
+            load.until(REQUESTS // 4)
+            outcome = self.serve(profile)
+            load.until(REQUESTS)
+        with capsys.disabled():
+            gap, slowest = 1000 * load.longest_gap, 1000 * load.longest
+            print(f"\n{outcome['strategy']}: {load.answered} answered, {len(load.failed)} failed, longest gap {gap:.0f} ms, "
+                  f"slowest answer {slowest:.0f} ms, switch {sum(s['seconds'] for s in outcome['steps']):.1f} s")  # fmt: skip
+        assert load.failed == [], load.failed
+        assert load.answered >= REQUESTS, load.answered
+        assert load.longest_gap < 0.1, f"{gap:.0f} ms"
+        assert outcome["downtime_seconds"] == 0.0
+        return outcome
 
     @property
     def weights_unit(self) -> str:

@@ -67,11 +67,10 @@ def port_block(subject: Subject) -> Iterator[Finding]:
 
 def _kept_or_free(first: int, last: int, own: List[str]) -> str:
     which = f"port {first}" if first == last else f"port {first} to {last}"
-    parts = [f"{'front' if '-front.' in unit else 'engine'} ({unit})" for unit in own]
-    if not parts:
+    if not own:
         return f"{which} free"
     has = "held by" if first == last else "free, or held by"
-    return f"{which} {has} the service's own {' and '.join(parts)}"
+    return f"{which} {has} the service's own {' and '.join(own)}"
 
 
 def host_name(subject: Subject) -> Iterator[Finding]:
